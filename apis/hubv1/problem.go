@@ -1,0 +1,79 @@
+package hubv1
+
+import (
+	"fmt"
+	"strings"
+)
+
+// Code is the stable, machine-readable name of a problem.
+type Code string
+
+// Codes of problem documents, with the HTTP status they come with.
+const (
+	CodeInvalid            Code = "invalid"                   // 422
+	CodeUnauthenticated    Code = "unauthenticated"           // 401
+	CodeForbidden          Code = "forbidden"                 // 403
+	CodeNotFound           Code = "not_found"                 // 404
+	CodeConflict           Code = "conflict"                  // 409
+	CodePreconditionFailed Code = "precondition_failed"       // 412
+	CodePoolExists         Code = "pool_exists"               // 409
+	CodePoolManagedByGit   Code = "pool_managed_by_git"       // 409
+	CodePoolAtMaximum      Code = "pool_at_maximum"           // 409
+	CodePoolCordoned       Code = "pool_cordoned"             // 409
+	CodePoolRevoked        Code = "pool_revoked"              // 409
+	CodeTokenRedeemed      Code = "token_redeemed"            // 409
+	CodeTokenRefused       Code = "token_refused"             // 401
+	CodeRunnerRetired      Code = "runner_retired"            // 410
+	CodeRunNotHeld         Code = "run_not_held"              // 409
+	CodeLogOffset          Code = "log_offset"                // 409
+	CodeProjectUnbound     Code = "project_unbound"           // 409
+	CodeRequirementsUnmet  Code = "requirements_unmet"        // 409
+	CodeAudience           Code = "audience"                  // 403
+	CodeWaitingForCapacity Code = "waiting_for_pool_capacity" // 409
+	CodeTooLarge           Code = "too_large"                 // 413
+	CodeUnavailable        Code = "unavailable"               // 503
+	CodeInternal           Code = "internal"                  // 500
+)
+
+// Problem is an RFC 9457 problem document. It is the error that hubclient
+// returns, so callers test its Code with errors.As.
+type Problem struct {
+	Type   string `json:"type,omitempty"`
+	Title  string `json:"title,omitempty"`
+	Status int    `json:"status"`
+	// Detail says in one sentence what was refused and why.
+	Detail string `json:"detail,omitempty"`
+	Code   Code   `json:"code"`
+	// Remedy says what to do next.
+	Remedy string `json:"remedy,omitempty"`
+	// Errors names each invalid field.
+	Errors []FieldError `json:"errors,omitempty"`
+	// Source is set with CodePoolManagedByGit: the commit and file that own
+	// the pool.
+	Source *Provenance `json:"source,omitempty"`
+	// Offset is set with CodeLogOffset: the offset to go on from.
+	Offset *int64 `json:"offset,omitempty"`
+}
+
+// FieldError is one invalid field of a request.
+type FieldError struct {
+	Location string `json:"location,omitempty"`
+	Message  string `json:"message"`
+}
+
+// Error is the problem in one line: what, which fields, what to do.
+func (p *Problem) Error() string {
+	var b strings.Builder
+	b.WriteString(p.Detail)
+	if p.Detail == "" {
+		fmt.Fprintf(&b, "%s (HTTP %d)", p.Title, p.Status)
+	}
+	for _, field := range p.Errors {
+		fmt.Fprintf(&b, "; %s: %s", field.Location, field.Message)
+	}
+	if p.Remedy != "" {
+		b.WriteString(": ")
+		b.WriteString(p.Remedy)
+	}
+	return b.String()
+}

@@ -1,0 +1,81 @@
+package hubv1
+
+import "time"
+
+// RunState is where a run is in its life.
+type RunState string
+
+// States of a run. The last four are terminal and never left.
+const (
+	RunQueued     RunState = "queued"
+	RunHanded     RunState = "handed"
+	RunRunning    RunState = "running"
+	RunCancelling RunState = "cancelling"
+	RunSucceeded  RunState = "succeeded"
+	RunFailed     RunState = "failed"
+	RunCancelled  RunState = "cancelled"
+	RunLost       RunState = "lost"
+)
+
+// Terminal says whether the state is never left.
+func (s RunState) Terminal() bool {
+	switch s {
+	case RunSucceeded, RunFailed, RunCancelled, RunLost:
+		return true
+	}
+	return false
+}
+
+// What the hub does when a runner is lost with a run that has started.
+const (
+	// FailoverOnce starts the run again, once.
+	FailoverOnce = "once"
+	// FailoverNever settles the run as lost.
+	FailoverNever = "never"
+)
+
+// Run is one execution of a command on a project's commit.
+type Run struct {
+	ID      string   `json:"id"`
+	Project string   `json:"project"`
+	PoolID  string   `json:"poolId"`
+	Ref     string   `json:"ref,omitempty"`
+	Commit  string   `json:"commit,omitempty"`
+	Command []string `json:"command"`
+	State   RunState `json:"state"`
+	// Reason says in a sentence why the run waits or how it ended.
+	Reason string `json:"reason,omitempty"`
+	// ExitCode of the command, once it exited.
+	ExitCode *int32 `json:"exitCode,omitempty"`
+	// Signal that ended the command, such as "killed".
+	Signal string `json:"signal,omitempty"`
+	// Attempt counts from 1; it rises when the run is started again.
+	Attempt  int32  `json:"attempt"`
+	Failover string `json:"failover"`
+	// Runner that holds the run, or held it last.
+	Runner    string `json:"runner,omitempty"`
+	StartedBy string `json:"startedBy"`
+	// LogBytes is how much log the hub has.
+	LogBytes int64 `json:"logBytes"`
+	// Revision counts the changes of this run.
+	Revision int64 `json:"revision"`
+
+	QueuedAt   time.Time  `json:"queuedAt"`
+	HandedAt   *time.Time `json:"handedAt,omitempty"`
+	StartedAt  *time.Time `json:"startedAt,omitempty"`
+	FirstLogAt *time.Time `json:"firstLogAt,omitempty"`
+	SettledAt  *time.Time `json:"settledAt,omitempty"`
+}
+
+// StartRunRequest queues a run.
+type StartRunRequest struct {
+	Project  string   `json:"project" minLength:"1" maxLength:"63"`
+	Ref      string   `json:"ref,omitempty" maxLength:"255" doc:"Branch, tag or full commit; the project's default where left out."`
+	Command  []string `json:"command" minItems:"1" maxItems:"1024"`
+	Failover string   `json:"failover,omitempty" enum:"once,never" doc:"once where left out"`
+}
+
+// RunList lists runs, newest first.
+type RunList struct {
+	Items []Run `json:"items"`
+}

@@ -1,0 +1,101 @@
+package v1alpha1
+
+// Condition types.
+const (
+	// ConditionReady is True when the object does what it says.
+	ConditionReady = "Ready"
+	// ConditionReconciling is True while a sync is in progress.
+	ConditionReconciling = "Reconciling"
+	// ConditionStalled is True when only a change of the object or of Git helps.
+	ConditionStalled = "Stalled"
+	// ConditionDegraded is True when something keeps a pool from being served.
+	ConditionDegraded = "Degraded"
+	// ConditionInvalid is True when the spec breaks a rule.
+	ConditionInvalid = "Invalid"
+	// ConditionDrifted is True while two surfaces disagree.
+	ConditionDrifted = "Drifted"
+)
+
+// Reason is a condition's or an Event's machine-readable reason.
+type Reason string
+
+// Reasons of ExecutorPool conditions.
+const (
+	ReasonConnecting           Reason = "Connecting"
+	ReasonServing              Reason = "Serving"
+	ReasonValid                Reason = "Valid"
+	ReasonDraining             Reason = "Draining"
+	ReasonInvalidSpec          Reason = "InvalidSpec"
+	ReasonHubUnavailable       Reason = "HubUnavailable"
+	ReasonHubRefused           Reason = "HubRefused"
+	ReasonHubNotAllowed        Reason = "HubNotAllowed"
+	ReasonCredentialUnreadable Reason = "CredentialUnreadable"
+	ReasonHubTooOld            Reason = "HubTooOld"
+	ReasonDuplicatePool        Reason = "DuplicatePool"
+	ReasonRunnersRefused       Reason = "RunnersRefused"
+	ReasonPodRefused           Reason = "PodRefused"
+)
+
+// Reasons that appear only as Events on an ExecutorPool.
+const (
+	ReasonScaledUp        Reason = "ScaledUp"
+	ReasonScaledDown      Reason = "ScaledDown"
+	ReasonOrphanCollected Reason = "OrphanCollected"
+	ReasonRetireRefused   Reason = "RetireRefused"
+	ReasonRunnerFailed    Reason = "RunnerFailed"
+)
+
+// Reasons of PoolSync conditions.
+const (
+	ReasonReconciliationSucceeded Reason = "ReconciliationSucceeded"
+	ReasonProgressing             Reason = "Progressing"
+	ReasonSuspended               Reason = "Suspended"
+	ReasonSourceUnavailable       Reason = "SourceUnavailable"
+	ReasonPathNotFound            Reason = "PathNotFound"
+	ReasonBuildFailed             Reason = "BuildFailed"
+	ReasonEmptyBuild              Reason = "EmptyBuild"
+	ReasonValidationFailed        Reason = "ValidationFailed"
+	ReasonApplyFailed             Reason = "ApplyFailed"
+	ReasonPruneFailed             Reason = "PruneFailed"
+	ReasonPruneNeedsApproval      Reason = "PruneNeedsApproval"
+	ReasonNoDrift                 Reason = "NoDrift"
+	ReasonDriftDetected           Reason = "DriftDetected"
+	ReasonDriftCorrected          Reason = "DriftCorrected"
+)
+
+// Causes of a DriftEntry.
+const (
+	DriftCommitNotApplied = "CommitNotApplied"
+	DriftClusterEdited    = "ClusterEdited"
+	DriftHubEdited        = "HubEdited"
+	DriftConverging       = "Converging"
+	DriftRuleBroken       = "RuleBroken"
+)
+
+// remedies say what to do about a reason that is not good news.
+var remedies = map[Reason]string{
+	ReasonInvalidSpec:          "fix the fields that the message names",
+	ReasonHubUnavailable:       "check that spec.hubURL resolves and is reachable from the controller's namespace, and that spec.hubCAPin or spec.hubCABundle is the hub's current one (cloop hub pin prints the pin)",
+	ReasonHubRefused:           "mint a new credential with `cloop executor pool rotate-credential` and put it into the Secret that spec.poolCredentialSecretRef names",
+	ReasonHubNotAllowed:        "use a hub on the controller's --allowed-hub list, or ask the cluster's operator to add this one",
+	ReasonCredentialUnreadable: "create the Secret that spec.poolCredentialSecretRef names, or correct its name or key",
+	ReasonHubTooOld:            "upgrade the hub",
+	ReasonDuplicatePool:        "delete one of the ExecutorPools that serve this hub pool",
+	ReasonRunnersRefused:       "raise the hub pool's maxRunners or uncordon it, if that is what you want",
+	ReasonPodRefused:           "change what the API server names: a ResourceQuota, an admission policy or the namespace's Pod Security level",
+	ReasonRetireRefused:        "nothing, unless it lasts: the runners were given work meanwhile",
+	ReasonRunnerFailed:         "read the runner's report that the Event quotes",
+	ReasonSourceUnavailable:    "check spec.source.git: URL, ref, the Secret of secretRef and that Git is reachable; nothing was changed",
+	ReasonPathNotFound:         "correct spec.path, or commit an overlay there; nothing was changed",
+	ReasonBuildFailed:          "run `cloop fleet check` on the repository and commit a fix; nothing was changed",
+	ReasonEmptyBuild:           "an overlay without a document prunes nothing: commit one, or delete the PoolSync to remove its pools",
+	ReasonValidationFailed:     "run `cloop fleet check` on the repository and commit a fix; nothing was changed",
+	ReasonApplyFailed:          "read the API server's message: usually a right that the applying account lacks",
+	ReasonPruneFailed:          "read the API server's message: usually a right that the applying account lacks",
+	ReasonPruneNeedsApproval:   "if the deletions are meant, annotate the PoolSync with cloop.dev/approve-prune and the revision",
+	ReasonDriftDetected:        "change the field in Git, or set spec.drift.mode to Correct to have Git's value restored",
+}
+
+// Remedy says what a person can do about a reason; empty where nothing is
+// wrong.
+func (r Reason) Remedy() string { return remedies[r] }

@@ -1,0 +1,46 @@
+package v1alpha1
+
+// Labels and annotations on objects in a cluster.
+const (
+	// LabelExecutorPool is on every object that the executor controller makes
+	// for a pool; its value is the ExecutorPool's name, shortened and hashed
+	// where the name is no legal label value.
+	LabelExecutorPool = "cloop.dev/executor-pool"
+	// LabelRunner is on a runner Pod and its Secret; its value is the hub's
+	// runner id.
+	LabelRunner = "cloop.dev/runner"
+	// LabelAppName marks runner Pods for people and for NetworkPolicies.
+	LabelAppName = "app.kubernetes.io/name"
+	// RunnerAppName is the value of LabelAppName on a runner Pod.
+	RunnerAppName = "cloop-runner"
+
+	// LabelPoolSyncName and LabelPoolSyncNamespace say which PoolSync applied
+	// an object.
+	LabelPoolSyncName      = "poolsync.cloop.dev/name"
+	LabelPoolSyncNamespace = "poolsync.cloop.dev/namespace"
+
+	// AnnotationForceDelete, "true" on an ExecutorPool that is being deleted,
+	// deletes busy runners as well: it stops runs.
+	AnnotationForceDelete = "cloop.dev/force-delete"
+	// AnnotationRevision is the Git revision that an object was applied from.
+	AnnotationRevision = "cloop.dev/revision"
+	// AnnotationSourcePath is the file in the repository, relative to its
+	// root, that an object was applied from.
+	AnnotationSourcePath = "cloop.dev/source-path"
+	// AnnotationApprovePrune names the revision whose prune beyond the limit
+	// a person has approved.
+	AnnotationApprovePrune = "cloop.dev/approve-prune"
+
+	// FinalizerExecutorPool keeps an ExecutorPool until it is drained.
+	FinalizerExecutorPool = "cloop.dev/executor-pool"
+	// FinalizerPoolSync keeps a PoolSync until it has pruned what it applied.
+	FinalizerPoolSync = "cloop.dev/pool-sync"
+)
+
+// Field managers, as they show in managedFields.
+const (
+	// FieldManagerPoolSync owns what a PoolSync applies from Git.
+	FieldManagerPoolSync = "cloop-fleet-controller"
+	// FieldManagerExecutorPool owns what the executor controller writes.
+	FieldManagerExecutorPool = "cloop-executor-controller"
+)

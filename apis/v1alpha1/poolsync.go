@@ -1,0 +1,141 @@
+package v1alpha1
+
+import metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+// PoolSync applies one overlay of a fleet repository to this cluster and shows
+// where the cluster differs from it.
+//
+// +kubebuilder:object:root=true
+type PoolSync struct {
+	metav1.TypeMeta   `json:",inline"`
+	metav1.ObjectMeta `json:"metadata,omitempty"`
+
+	Spec   PoolSyncSpec   `json:"spec"`
+	Status PoolSyncStatus `json:"status,omitempty"`
+}
+
+// PoolSyncList is a list of PoolSyncs.
+//
+// +kubebuilder:object:root=true
+type PoolSyncList struct {
+	metav1.TypeMeta `json:",inline"`
+	metav1.ListMeta `json:"metadata,omitempty"`
+
+	Items []PoolSync `json:"items"`
+}
+
+// PoolSyncSpec is what a platform engineer writes once per cluster.
+type PoolSyncSpec struct {
+	// Interval between two syncs without a trigger.
+	Interval metav1.Duration `json:"interval"`
+	// RetryInterval after a failure. Zero: Interval.
+	RetryInterval *metav1.Duration `json:"retryInterval,omitempty"`
+	// Timeout of one sync.
+	Timeout metav1.Duration `json:"timeout"`
+	// Source is where the repository is.
+	Source PoolSyncSource `json:"source"`
+	// Path of the overlay in the repository.
+	Path string `json:"path"`
+	// Prune deletes what an earlier revision applied and this one lacks.
+	Prune bool `json:"prune"`
+	// PruneLimit is how much one sync may prune without approval.
+	PruneLimit PruneLimit `json:"pruneLimit,omitzero"`
+	// Drift is what to do about differences.
+	Drift DriftPolicy `json:"drift,omitzero"`
+	// ServiceAccountName in the PoolSync's namespace to apply as. Empty: the
+	// controller's own.
+	ServiceAccountName string `json:"serviceAccountName,omitempty"`
+	// Suspend stops syncing.
+	Suspend bool `json:"suspend,omitempty"`
+}
+
+// PoolSyncSource is where the repository is.
+type PoolSyncSource struct {
+	Git GitSource `json:"git"`
+}
+
+// GitSource is a Git repository that the controller fetches itself.
+type GitSource struct {
+	// URL of the repository: https.
+	URL string `json:"url"`
+	// Ref to follow. Empty: branch main.
+	Ref GitRef `json:"ref,omitzero"`
+	// SecretRef names a Secret with `username` and `password`, or
+	// `bearerToken`, and optionally `ca.crt`.
+	SecretRef *LocalObjectReference `json:"secretRef,omitempty"`
+}
+
+// GitRef is what to follow. The first that is set of commit, tag and branch
+// wins.
+type GitRef struct {
+	Branch string `json:"branch,omitempty"`
+	Tag    string `json:"tag,omitempty"`
+	Commit string `json:"commit,omitempty"`
+}
+
+// LocalObjectReference names an object in the same namespace.
+type LocalObjectReference struct {
+	Name string `json:"name"`
+}
+
+// PruneLimit bounds one sync's deletions. A prune beyond either bound waits
+// for AnnotationApprovePrune.
+type PruneLimit struct {
+	// Count of objects.
+	Count int32 `json:"count"`
+	// Percent of the inventory, 0 to 100. Zero: no such bound.
+	Percent int32 `json:"percent"`
+}
+
+// What to do about drift.
+const (
+	DriftCorrect = "Correct"
+	DriftReport  = "Report"
+)
+
+// DriftPolicy says what to do about differences between Git and cluster.
+type DriftPolicy struct {
+	// Mode is DriftCorrect or DriftReport.
+	Mode string `json:"mode"`
+	// Ignore names fields that Git does not own.
+	Ignore []IgnoreRule `json:"ignore,omitempty"`
+}
+
+// IgnoreRule names fields that are neither compared nor applied.
+type IgnoreRule struct {
+	// Paths are JSON pointers (RFC 6901).
+	Paths []string `json:"paths"`
+	// Target narrows the rule; absent, it is for every object.
+	Target *IgnoreTarget `json:"target,omitempty"`
+}
+
+// IgnoreTarget selects objects; what is empty matches all.
+type IgnoreTarget struct {
+	Kind      string `json:"kind,omitempty"`
+	Namespace string `json:"namespace,omitempty"`
+	Name      string `json:"name,omitempty"`
+}
+
+// PoolSyncStatus is what the fleet controller observed.
+type PoolSyncStatus struct {
+	ObservedGeneration int64              `json:"observedGeneration,omitempty"`
+	Conditions         []metav1.Condition `json:"conditions,omitempty"`
+	// LastAttemptedRevision is the newest revision seen.
+	LastAttemptedRevision string `json:"lastAttemptedRevision,omitempty"`
+	// LastAppliedRevision is the newest revision applied whole.
+	LastAppliedRevision string `json:"lastAppliedRevision,omitempty"`
+	// LastHandledReconcileAt is the last reconcile request that was served.
+	LastHandledReconcileAt string `json:"lastHandledReconcileAt,omitempty"`
+	// Inventory lists what this PoolSync applied.
+	Inventory []InventoryEntry `json:"inventory,omitempty"`
+	// Drift lists where cluster and Git disagree, at most 50 entries.
+	Drift []DriftEntry `json:"drift,omitempty"`
+}
+
+// InventoryEntry is one applied object.
+type InventoryEntry struct {
+	APIVersion string `json:"apiVersion"`
+	Kind       string `json:"kind"`
+	Namespace  string `json:"namespace,omitempty"`
+	Name       string `json:"name"`
+}

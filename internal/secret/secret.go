@@ -1,0 +1,41 @@
+// Package secret holds credentials so that they cannot be printed by accident.
+//
+// A String goes in where a credential is read and comes out only through
+// Reveal, at the place that sends it. It must never grow a method that turns
+// the value into text implicitly.
+package secret
+
+import (
+	"fmt"
+	"log/slog"
+)
+
+const redacted = "[redacted]"
+
+// String is a credential. Whatever verb, encoder or logger prints it, the
+// output is "[redacted]".
+type String struct{ value string }
+
+// New wraps a credential.
+func New(value string) String { return String{value: value} }
+
+// Reveal returns the credential itself.
+func (s String) Reveal() string { return s.value }
+
+// Empty says whether there is no credential.
+func (s String) Empty() bool { return s.value == "" }
+
+// String is "[redacted]", for fmt.
+func (s String) String() string { return redacted }
+
+// GoString is "[redacted]", for %#v.
+func (s String) GoString() string { return redacted }
+
+// Format is "[redacted]" for every verb, the ones that ignore Stringer too.
+func (s String) Format(f fmt.State, _ rune) { _, _ = f.Write([]byte(redacted)) }
+
+// MarshalText is "[redacted]", for JSON and YAML.
+func (s String) MarshalText() ([]byte, error) { return []byte(redacted), nil }
+
+// LogValue is "[redacted]", for slog.
+func (s String) LogValue() slog.Value { return slog.StringValue(redacted) }

@@ -1,0 +1,35 @@
+package secret_test
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"log/slog"
+	"strings"
+	"testing"
+
+	"cloop.dev/cloop/internal/secret"
+)
+
+func TestACredentialIsNeverPrinted(t *testing.T) {
+	const canary = "cloop_pool1_canary"
+	s := secret.New(canary)
+	var log bytes.Buffer
+	slog.New(slog.NewJSONHandler(&log, nil)).Info("mint", "credential", s, "holder", struct{ C secret.String }{s})
+	encoded, err := json.Marshal(map[string]any{"credential": s})
+	if err != nil {
+		t.Fatal(err)
+	}
+	printed := []string{log.String(), string(encoded)}
+	for _, verb := range []string{"%v", "%+v", "%#v", "%s", "%q", "%x", "%d"} {
+		printed = append(printed, fmt.Sprintf(verb, s), fmt.Sprintf(verb, &s), fmt.Sprintf(verb, struct{ C secret.String }{s}))
+	}
+	for _, text := range printed {
+		if strings.Contains(text, canary) || strings.Contains(text, fmt.Sprintf("%x", canary)) {
+			t.Errorf("the credential is in %q", text)
+		}
+	}
+	if s.Reveal() != canary {
+		t.Errorf("Reveal() = %q", s.Reveal())
+	}
+}
