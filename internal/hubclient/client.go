@@ -1,0 +1,298 @@
+package hubclient
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"strconv"
+	"strings"
+	"time"
+
+	"cloop.dev/cloop/apis/hubv1"
+	"cloop.dev/cloop/internal/secret"
+)
+
+const (
+	// defaultTimeout bounds one request that is not a watch or a log stream.
+	defaultTimeout = 30 * time.Second
+	// maxResponse bounds what is read of one ordinary response, so that a
+	// server that is not the hub cannot fill the memory.
+	maxResponse = 64 << 20
+)
+
+// ErrUnavailable says that the hub could not be asked or could not answer: the
+// connection failed, its certificate or pin did not match, or it answered 5xx.
+// The request may be tried again later.
+var ErrUnavailable = errors.New("the hub is unavailable")
+
+// Options says which hub to talk to and as whom.
+type Options struct {
+	// URL of the hub, https, without user information. A path is kept.
+	URL string
+	// Pin of the hub's public key as Pin prints it. Without CABundle the pin
+	// alone decides; with CABundle both must hold.
+	Pin string
+	// CABundle holds PEM certificates that replace the system's for the hub.
+	CABundle []byte
+	// Token is the bearer token; WithToken changes it.
+	Token secret.String
+	// UserAgent is sent as is; "cloop" where left out.
+	UserAgent string
+	// Timeout of one ordinary request; 30 s where left out.
+	Timeout time.Duration
+}
+
+// Client talks to one hub. It is safe for concurrent use.
+type Client struct {
+	base      *url.URL
+	http      *http.Client
+	token     secret.String
+	userAgent string
+	timeout   time.Duration
+}
+
+// New checks the options and returns a client. It does not connect.
+func New(o Options) (*Client, error) {
+	base, err := parseURL(o.URL)
+	if err != nil {
+		return nil, err
+	}
+	transport, err := newTransport(o.Pin, o.CABundle)
+	if err != nil {
+		return nil, err
+	}
+	client := &Client{
+		base: base, token: o.Token, userAgent: o.UserAgent, timeout: o.Timeout,
+		http: &http.Client{
+			Transport: transport,
+			// A redirect would carry the credential to another address.
+			CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+		},
+	}
+	if client.userAgent == "" {
+		client.userAgent = "cloop"
+	}
+	if client.timeout <= 0 {
+		client.timeout = defaultTimeout
+	}
+	return client, nil
+}
+
+// WithToken returns a client with another token on the same connections.
+func (c *Client) WithToken(token secret.String) *Client {
+	other := *c
+	other.token = token
+	return &other
+}
+
+// URL is the hub's address.
+func (c *Client) URL() string { return c.base.String() }
+
+// CloseIdleConnections closes connections that no request uses.
+func (c *Client) CloseIdleConnections() { c.http.CloseIdleConnections() }
+
+func parseURL(text string) (*url.URL, error) {
+	parsed, err := url.Parse(text)
+	switch {
+	case err != nil:
+		// The parse error quotes the whole text, which may hold a password.
+		return nil, errors.New("the hub's URL cannot be read: write https://HOST[:PORT]")
+	case parsed.User != nil:
+		return nil, errors.New("the hub's URL holds user information: leave it out and give the token apart")
+	case parsed.Scheme != "https":
+		return nil, fmt.Errorf("the hub's URL %q is not https: credentials go over HTTPS only", text)
+	case parsed.Host == "" || parsed.Hostname() == "":
+		return nil, fmt.Errorf("the hub's URL %q names no host: write https://HOST[:PORT]", text)
+	case parsed.RawQuery != "" || parsed.Fragment != "":
+		return nil, fmt.Errorf("the hub's URL %q has a query or fragment: leave it out", text)
+	}
+	parsed.Path = strings.TrimSuffix(parsed.Path, "/")
+	return parsed, nil
+}
+
+// call is one request. The zero value of each optional field leaves it out.
+type call struct {
+	method, path string
+	query        url.Values
+	// body is encoded as JSON, unless raw is set.
+	body any
+	raw  []byte
+	// repeatable marks calls that may reach the hub twice without harm, so that
+	// the transport repeats them on a connection that turned out to be dead.
+	repeatable bool
+	ifMatch    string
+	accept     string
+}
+
+type idempotencyKey struct{}
+
+// WithIdempotencyKey makes mutating calls under the context carry an
+// Idempotency-Key: repeating one with the same key and request returns the
+// first one's record, without its secret. At most 128 printable characters.
+func WithIdempotencyKey(ctx context.Context, key string) context.Context {
+	return context.WithValue(ctx, idempotencyKey{}, key)
+}
+
+func (c *Client) send(ctx context.Context, in call) (*http.Response, error) {
+	request, err := c.request(ctx, in)
+	if err != nil {
+		return nil, err
+	}
+	response, err := c.http.Do(request)
+	if err != nil {
+		if ctx.Err() != nil && !errors.Is(context.Cause(ctx), errTimeout) {
+			return nil, fmt.Errorf("%s %s: %w", in.method, in.path, ctx.Err())
+		}
+		return nil, fmt.Errorf("%w: %s %s: %w", ErrUnavailable, in.method, c.base.Host, withoutURL(err))
+	}
+	if response.StatusCode < 200 || response.StatusCode > 299 {
+		defer closeBody(response)
+		return nil, responseError(response)
+	}
+	return response, nil
+}
+
+func (c *Client) request(ctx context.Context, in call) (*http.Request, error) {
+	target := *c.base
+	target.Path += in.path
+	if in.query != nil {
+		target.RawQuery = in.query.Encode()
+	}
+	var body io.Reader
+	contentType := ""
+	switch {
+	case in.raw != nil:
+		body, contentType = bytes.NewReader(in.raw), "application/octet-stream"
+	case in.body != nil:
+		encoded, err := json.Marshal(in.body)
+		if err != nil {
+			return nil, fmt.Errorf("encode the body of %s %s: %w", in.method, in.path, err)
+		}
+		body, contentType = bytes.NewReader(encoded), "application/json"
+	}
+	request, err := http.NewRequestWithContext(ctx, in.method, target.String(), body)
+	if err != nil {
+		return nil, fmt.Errorf("make the request %s %s: %w", in.method, in.path, err)
+	}
+	header := request.Header
+	header.Set("User-Agent", c.userAgent)
+	header.Set("Accept", in.accept)
+	if in.accept == "" {
+		header.Set("Accept", "application/json, application/problem+json")
+	}
+	if contentType != "" {
+		header.Set("Content-Type", contentType)
+	}
+	if !c.token.Empty() {
+		header.Set("Authorization", "Bearer "+c.token.Reveal())
+	}
+	if in.ifMatch != "" {
+		header.Set("If-Match", in.ifMatch)
+	}
+	if key, _ := ctx.Value(idempotencyKey{}).(string); key != "" && in.method != http.MethodGet {
+		header.Set("Idempotency-Key", key)
+	} else if in.repeatable {
+		// A key without values tells the transport that it may repeat the
+		// request; nothing is sent.
+		header["Idempotency-Key"] = nil
+	}
+	return request, nil
+}
+
+var errTimeout = errors.New("the hub did not answer in time")
+
+// do sends a call and decodes the answer into out, unless out is nil.
+func (c *Client) do(ctx context.Context, in call, out any) error {
+	ctx, cancel := context.WithTimeoutCause(ctx, c.timeout, errTimeout)
+	defer cancel()
+	response, err := c.send(ctx, in)
+	if err != nil {
+		return err
+	}
+	defer closeBody(response)
+	if out == nil || response.StatusCode == http.StatusNoContent {
+		return nil
+	}
+	if err := json.NewDecoder(io.LimitReader(response.Body, maxResponse)).Decode(out); err != nil {
+		return fmt.Errorf("%w: read the answer to %s %s: %w", ErrUnavailable, in.method, in.path, err)
+	}
+	return nil
+}
+
+// get, post and the rest keep the typed methods to one line each.
+func get[T any](ctx context.Context, c *Client, path string, query url.Values) (T, error) {
+	var out T
+	err := c.do(ctx, call{method: http.MethodGet, path: path, query: query}, &out)
+	return out, err
+}
+
+func post[T any](ctx context.Context, c *Client, path string, body any) (T, error) {
+	var out T
+	err := c.do(ctx, call{method: http.MethodPost, path: path, body: body}, &out)
+	return out, err
+}
+
+// repeat is post for calls that may reach the hub twice without harm.
+func repeat[T any](ctx context.Context, c *Client, path string, body any) (T, error) {
+	var out T
+	err := c.do(ctx, call{method: http.MethodPost, path: path, body: body, repeatable: true}, &out)
+	return out, err
+}
+
+func responseError(response *http.Response) error {
+	data, readErr := io.ReadAll(io.LimitReader(response.Body, 1<<20))
+	problem := &hubv1.Problem{}
+	if readErr != nil || json.Unmarshal(data, problem) != nil || problem.Code == "" {
+		*problem = hubv1.Problem{
+			Title: http.StatusText(response.StatusCode), Code: codeOf(response.StatusCode),
+			Remedy: "the answer is not the hub's: check the address and what stands between",
+		}
+	}
+	problem.Status = response.StatusCode
+	if response.StatusCode >= 500 {
+		return fmt.Errorf("%w: %w", ErrUnavailable, problem)
+	}
+	return problem
+}
+
+func codeOf(status int) hubv1.Code {
+	switch {
+	case status == http.StatusUnauthorized:
+		return hubv1.CodeUnauthenticated
+	case status == http.StatusForbidden:
+		return hubv1.CodeForbidden
+	case status == http.StatusNotFound:
+		return hubv1.CodeNotFound
+	case status == http.StatusRequestEntityTooLarge:
+		return hubv1.CodeTooLarge
+	case status >= 500:
+		return hubv1.CodeUnavailable
+	}
+	return hubv1.CodeInvalid
+}
+
+// withoutURL drops the URL that net/http puts before each error; the caller
+// names the call in fewer words.
+func withoutURL(err error) error {
+	var wrapped *url.Error
+	if errors.As(err, &wrapped) {
+		return wrapped.Err
+	}
+	return err
+}
+
+func closeBody(response *http.Response) {
+	// Reading a little lets the connection be used again.
+	_, _ = io.CopyN(io.Discard, response.Body, 4<<10)
+	_ = response.Body.Close()
+}
+
+// segment escapes one path element.
+func segment(text string) string { return url.PathEscape(text) }
+
+func number(n int64) string { return strconv.FormatInt(n, 10) }

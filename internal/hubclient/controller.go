@@ -1,0 +1,59 @@
+package hubclient
+
+import (
+	"context"
+	"iter"
+	"net/http"
+	"net/url"
+	"strings"
+
+	"cloop.dev/cloop/apis/hubv1"
+)
+
+// Hello is how a controller introduces itself.
+type Hello struct {
+	// Instance tells the replicas of a controller apart, at most 253 characters.
+	Instance string
+	// Build of the controller, at most 128 characters.
+	Build    string
+	Features []string
+}
+
+// PoolWatch yields the snapshot of the credential's pool at once and whenever
+// it changes. An open watch is the controller's contact with the hub.
+func (c *Client) PoolWatch(ctx context.Context, hello Hello) iter.Seq2[hubv1.PoolSnapshot, error] {
+	query := url.Values{"instance": {hello.Instance}, "build": {hello.Build}}
+	if len(hello.Features) > 0 {
+		query.Set("features", strings.Join(hello.Features, ","))
+	}
+	return watch[hubv1.PoolSnapshot](ctx, c, "/pool/v1/watch", query)
+}
+
+// PoolSnapshot returns the snapshot of the credential's pool.
+func (c *Client) PoolSnapshot(ctx context.Context) (hubv1.PoolSnapshot, error) {
+	return get[hubv1.PoolSnapshot](ctx, c, "/pool/v1/snapshot", nil)
+}
+
+// MintRunner asks for a runner token. Repeating the key while its token is not
+// redeemed returns a new token for the same runner.
+func (c *Client) MintRunner(ctx context.Context, key string) (hubv1.MintResponse, error) {
+	return repeat[hubv1.MintResponse](ctx, c, "/pool/v1/runners", hubv1.MintRequest{Key: key})
+}
+
+// RetireRunner asks the hub to retire a runner; the answer is the state that
+// the runner has now. A busy one stays busy.
+func (c *Client) RetireRunner(ctx context.Context, runner string) (hubv1.RetireResponse, error) {
+	return repeat[hubv1.RetireResponse](ctx, c, "/pool/v1/runners/"+segment(runner)+"/retire", nil)
+}
+
+// RunnerGone reports that a runner's Pod has ended.
+func (c *Client) RunnerGone(ctx context.Context, runner string, request hubv1.GoneRequest) (hubv1.RetireResponse, error) {
+	return repeat[hubv1.RetireResponse](ctx, c, "/pool/v1/runners/"+segment(runner)+"/gone", request)
+}
+
+// SetRefusal tells the hub why runners do not start; an empty message clears it.
+func (c *Client) SetRefusal(ctx context.Context, message string) error {
+	return c.do(ctx, call{
+		method: http.MethodPut, path: "/pool/v1/refusal", body: hubv1.Refusal{Message: message}, repeatable: true,
+	}, nil)
+}

@@ -1,0 +1,192 @@
+package hubclient
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"iter"
+	"net/http"
+	"net/url"
+
+	"cloop.dev/cloop/apis/hubv1"
+)
+
+const (
+	apiPools    = "/api/v1/pools"
+	apiProjects = "/api/v1/projects"
+	apiRuns     = "/api/v1/runs"
+	apiSyncs    = "/api/v1/syncs"
+)
+
+// ETag is the entity tag of a pool as UpdatePool takes it.
+func ETag(pool hubv1.Pool) string { return `"` + number(pool.Revision) + `"` }
+
+// CreatePool makes a pool and its first credential, which is shown this once.
+func (c *Client) CreatePool(ctx context.Context, request hubv1.CreatePoolRequest) (hubv1.CreatePoolResponse, error) {
+	return post[hubv1.CreatePoolResponse](ctx, c, apiPools, request)
+}
+
+// ListPools lists the pools that are not revoked, by name.
+func (c *Client) ListPools(ctx context.Context) ([]hubv1.Pool, error) {
+	list, err := get[hubv1.PoolList](ctx, c, apiPools, nil)
+	return list.Items, err
+}
+
+// ListAllPools lists the revoked pools too.
+func (c *Client) ListAllPools(ctx context.Context) ([]hubv1.Pool, error) {
+	list, err := get[hubv1.PoolList](ctx, c, apiPools, url.Values{"revoked": {"true"}})
+	return list.Items, err
+}
+
+// GetPool returns a pool by name or id, a revoked one too.
+func (c *Client) GetPool(ctx context.Context, pool string) (hubv1.Pool, error) {
+	return get[hubv1.Pool](ctx, c, apiPools+"/"+segment(pool), nil)
+}
+
+// UpdatePool changes the fields that the request sets. With an etag it does so
+// only while the pool still has it; an empty one asks for nothing.
+func (c *Client) UpdatePool(ctx context.Context, pool, etag string, request hubv1.UpdatePoolRequest) (hubv1.Pool, error) {
+	var out hubv1.Pool
+	err := c.do(ctx, call{method: http.MethodPatch, path: apiPools + "/" + segment(pool), body: request, ifMatch: etag}, &out)
+	return out, err
+}
+
+// CreateCredential mints another controller credential, shown this once.
+func (c *Client) CreateCredential(ctx context.Context, pool string) (hubv1.Credential, error) {
+	return post[hubv1.Credential](ctx, c, apiPools+"/"+segment(pool)+"/credentials", nil)
+}
+
+// Cordon stops the hand-off of runs to the pool's runners.
+func (c *Client) Cordon(ctx context.Context, pool, reason string) (hubv1.Pool, error) {
+	return repeat[hubv1.Pool](ctx, c, apiPools+"/"+segment(pool)+"/cordon", hubv1.CordonRequest{Reason: reason})
+}
+
+// Uncordon takes a cordon away.
+func (c *Client) Uncordon(ctx context.Context, pool string) (hubv1.Pool, error) {
+	var out hubv1.Pool
+	err := c.do(ctx, call{method: http.MethodDelete, path: apiPools + "/" + segment(pool) + "/cordon", repeatable: true}, &out)
+	return out, err
+}
+
+// RevokePool revokes a pool at once, with its credentials, tokens and runners;
+// runs in progress are stopped.
+func (c *Client) RevokePool(ctx context.Context, pool string) (hubv1.Pool, error) {
+	return repeat[hubv1.Pool](ctx, c, apiPools+"/"+segment(pool)+"/revoke", nil)
+}
+
+// ListPoolRunners lists the runners of a pool that are not retired, oldest first.
+func (c *Client) ListPoolRunners(ctx context.Context, pool string) ([]hubv1.PoolRunner, error) {
+	list, err := get[struct {
+		Items []hubv1.PoolRunner `json:"items"`
+	}](ctx, c, apiPools+"/"+segment(pool)+"/runners", nil)
+	return list.Items, err
+}
+
+// WatchPool yields a pool at once and whenever it changes.
+func (c *Client) WatchPool(ctx context.Context, pool string) iter.Seq2[hubv1.Pool, error] {
+	return watch[hubv1.Pool](ctx, c, apiPools+"/"+segment(pool)+"/watch", nil)
+}
+
+// CreateProject makes a project.
+func (c *Client) CreateProject(ctx context.Context, request hubv1.CreateProjectRequest) (hubv1.Project, error) {
+	return post[hubv1.Project](ctx, c, apiProjects, request)
+}
+
+// ListProjects lists the projects by name.
+func (c *Client) ListProjects(ctx context.Context) ([]hubv1.Project, error) {
+	list, err := get[hubv1.ProjectList](ctx, c, apiProjects, nil)
+	return list.Items, err
+}
+
+// GetProject returns a project by name or id.
+func (c *Client) GetProject(ctx context.Context, project string) (hubv1.Project, error) {
+	return get[hubv1.Project](ctx, c, apiProjects+"/"+segment(project), nil)
+}
+
+// BindProject binds a project to an executor, "pool:<id>".
+func (c *Client) BindProject(ctx context.Context, project, executorID string) (hubv1.Project, error) {
+	return repeat[hubv1.Project](ctx, c, apiProjects+"/"+segment(project)+"/executor", hubv1.BindRequest{ExecutorID: executorID})
+}
+
+// StartRun queues a run. Repeating it with the same key, unless that is empty,
+// returns the run that the first one queued.
+func (c *Client) StartRun(ctx context.Context, request hubv1.StartRunRequest, key string) (hubv1.Run, error) {
+	if key != "" {
+		ctx = WithIdempotencyKey(ctx, key)
+	}
+	return post[hubv1.Run](ctx, c, apiRuns, request)
+}
+
+// ListRuns lists runs, newest first: of one project unless that is empty, at
+// most limit unless that is 0 (the hub's own limit is 1,000).
+func (c *Client) ListRuns(ctx context.Context, project string, limit int) ([]hubv1.Run, error) {
+	query := url.Values{}
+	if project != "" {
+		query.Set("project", project)
+	}
+	if limit > 0 {
+		query.Set("limit", number(int64(limit)))
+	}
+	list, err := get[hubv1.RunList](ctx, c, apiRuns, query)
+	return list.Items, err
+}
+
+// GetRun returns a run.
+func (c *Client) GetRun(ctx context.Context, run string) (hubv1.Run, error) {
+	return get[hubv1.Run](ctx, c, apiRuns+"/"+segment(run), nil)
+}
+
+// CancelRun asks for a run to be stopped; a queued one is cancelled at once.
+// Cancelling a settled run returns it as it is.
+func (c *Client) CancelRun(ctx context.Context, run string) (hubv1.Run, error) {
+	return repeat[hubv1.Run](ctx, c, apiRuns+"/"+segment(run)+"/cancel", nil)
+}
+
+// WatchRun yields a run at once and whenever it changes, and ends without an
+// error after the terminal state.
+func (c *Client) WatchRun(ctx context.Context, run string) iter.Seq2[hubv1.Run, error] {
+	return func(yield func(hubv1.Run, error) bool) {
+		for snapshot, err := range watch[hubv1.Run](ctx, c, apiRuns+"/"+segment(run)+"/watch", nil) {
+			if !yield(snapshot, err) || snapshot.State.Terminal() {
+				return
+			}
+		}
+	}
+}
+
+// Logs reads a run's log from the offset in bytes. With follow the reader goes
+// on until the run is settled. The caller closes it; it has no time limit but
+// the context's.
+func (c *Client) Logs(ctx context.Context, run string, offset int64, follow bool) (io.ReadCloser, error) {
+	query := url.Values{"offset": {number(offset)}, "follow": {fmt.Sprint(follow)}}
+	in := call{
+		method: http.MethodGet, path: apiRuns + "/" + segment(run) + "/logs", query: query,
+		accept: "application/octet-stream, application/problem+json",
+	}
+	response, err := c.send(ctx, in)
+	if err != nil {
+		return nil, err
+	}
+	return response.Body, nil
+}
+
+// ListSyncs lists the hub's Git syncs by name.
+func (c *Client) ListSyncs(ctx context.Context) ([]hubv1.Sync, error) {
+	list, err := get[hubv1.SyncList](ctx, c, apiSyncs, nil)
+	return list.Items, err
+}
+
+// GetSync returns a sync.
+func (c *Client) GetSync(ctx context.Context, sync string) (hubv1.Sync, error) {
+	return get[hubv1.Sync](ctx, c, apiSyncs+"/"+segment(sync), nil)
+}
+
+// ReconcileSync asks for a sync to run now; WatchSync shows what came of it.
+func (c *Client) ReconcileSync(ctx context.Context, sync string) (hubv1.Sync, error) {
+	return repeat[hubv1.Sync](ctx, c, apiSyncs+"/"+segment(sync)+"/reconcile", nil)
+}
+
+// WatchSync yields a sync at once and whenever it changes.
+func (c *Client) WatchSync(ctx context.Context, sync string) iter.Seq2[hubv1.Sync, error] {
+	return watch[hubv1.Sync](ctx, c, apiSyncs+"/"+segment(sync)+"/watch", nil)
+}

@@ -1,0 +1,88 @@
+package hubclient
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"iter"
+	"math/rand/v2"
+	"net/http"
+	"net/url"
+	"time"
+
+	"github.com/tmaxmax/go-sse"
+)
+
+// maxEvent bounds one snapshot, in bytes: a pool of 100,000 runners fits.
+const maxEvent = 64 << 20
+
+// watch yields the snapshots of one stream, the first at once. It ends with one
+// error: the hub's problem, ErrUnavailable when the stream broke or the hub
+// closed it, or the context's error.
+func watch[T any](ctx context.Context, c *Client, path string, query url.Values) iter.Seq2[T, error] {
+	return func(yield func(T, error) bool) {
+		var none T
+		ctx, cancel := context.WithCancel(ctx)
+		defer cancel()
+		in := call{method: http.MethodGet, path: path, query: query, accept: "text/event-stream"}
+		response, err := c.send(ctx, in)
+		if err != nil {
+			yield(none, err)
+			return
+		}
+		// Closed without reading on: the rest of a watch never ends.
+		defer func() { _ = response.Body.Close() }()
+		for event, err := range sse.Read(response.Body, &sse.ReadConfig{MaxEventSize: maxEvent}) {
+			if err != nil {
+				yield(none, streamError(ctx, path, err))
+				return
+			}
+			if event.Data == "" {
+				continue
+			}
+			var snapshot T
+			if err := json.Unmarshal([]byte(event.Data), &snapshot); err != nil {
+				yield(none, fmt.Errorf("%w: read a snapshot of %s: %w", ErrUnavailable, path, err))
+				return
+			}
+			if !yield(snapshot, nil) {
+				return
+			}
+		}
+		yield(none, streamError(ctx, path, nil))
+	}
+}
+
+func streamError(ctx context.Context, path string, err error) error {
+	switch {
+	case ctx.Err() != nil:
+		return fmt.Errorf("watch %s: %w", path, ctx.Err())
+	case err != nil:
+		return fmt.Errorf("%w: watch %s: %w", ErrUnavailable, path, err)
+	}
+	return fmt.Errorf("%w: watch %s: the hub closed the stream", ErrUnavailable, path)
+}
+
+// Bounds of Backoff.
+const (
+	backoffFirst = 100 * time.Millisecond
+	backoffLast  = 10 * time.Second
+)
+
+// Backoff paces the retries of one loop: 100 ms, doubling up to 10 s, each
+// spread over half to all of it so that many clients of a restarted hub do not
+// come back at once. The zero value is ready; it is for one goroutine.
+type Backoff struct{ failures int }
+
+// Next counts a failure and returns how long to wait before the next try.
+func (b *Backoff) Next() time.Duration {
+	wait := backoffLast
+	if b.failures < 7 {
+		wait = min(backoffFirst<<b.failures, backoffLast)
+		b.failures++
+	}
+	return wait/2 + rand.N(wait/2+1) //nolint:gosec // spreads load, guards nothing
+}
+
+// Reset forgets the failures after a success.
+func (b *Backoff) Reset() { b.failures = 0 }
