@@ -1,0 +1,192 @@
+package cluster
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"regexp"
+)
+
+// Environment variables that name finished programs.
+const (
+	// EnvKubernetes names a finished multi-call binary, as the module
+	// e2e/cluster/kubernetes builds it.
+	EnvKubernetes = "CLOOP_KUBERNETES"
+	// EnvAssets names a directory with etcd, kube-apiserver and kubectl, as
+	// controller-runtime's setup-envtest makes it.
+	EnvAssets = "KUBEBUILDER_ASSETS"
+)
+
+// Binaries are the programs of a control plane, each as the start of a command
+// line.
+type Binaries struct {
+	Etcd, APIServer, ControllerManager, Scheduler, Kubectl []string
+}
+
+// multiCall are the programs of one binary that takes its role as the first
+// argument.
+func multiCall(binary string) Binaries {
+	role := func(name string) []string { return []string{binary, name} }
+	return Binaries{
+		Etcd: role("etcd"), APIServer: role("kube-apiserver"), ControllerManager: role("kube-controller-manager"),
+		Scheduler: role("kube-scheduler"), Kubectl: role("kubectl"),
+	}
+}
+
+func (b *Binaries) slots() map[string]*[]string {
+	return map[string]*[]string{
+		"etcd": &b.Etcd, "kube-apiserver": &b.APIServer, "kube-controller-manager": &b.ControllerManager,
+		"kube-scheduler": &b.Scheduler, "kubectl": &b.Kubectl,
+	}
+}
+
+// FindBinaries finds the programs: the binary that CLOOP_KUBERNETES names,
+// else what is in KUBEBUILDER_ASSETS, and for the rest the binary in the
+// user's cache, which is built from this repository where it is missing (some
+// ten minutes on two cores, told to progress, which may be nil).
+func FindBinaries(ctx context.Context, progress io.Writer) (Binaries, error) {
+	if progress == nil {
+		progress = io.Discard
+	}
+	if binary := os.Getenv(EnvKubernetes); binary != "" {
+		if err := executable(binary); err != nil {
+			return Binaries{}, fmt.Errorf("%s: %w", EnvKubernetes, err)
+		}
+		return multiCall(binary), nil
+	}
+	found, complete, err := assets(os.Getenv(EnvAssets))
+	if err != nil || complete {
+		return found, err
+	}
+	source, err := findSource()
+	if err != nil {
+		return Binaries{}, err
+	}
+	binary, err := source.cached()
+	if err != nil {
+		return Binaries{}, err
+	}
+	if executable(binary) != nil {
+		if err := source.build(ctx, binary, progress); err != nil {
+			return Binaries{}, err
+		}
+	}
+	built := multiCall(binary)
+	for name, slot := range found.slots() {
+		if *slot == nil {
+			*slot = *built.slots()[name]
+		}
+	}
+	return found, nil
+}
+
+// assets returns what a directory has of the programs.
+func assets(dir string) (found Binaries, complete bool, err error) {
+	if dir == "" {
+		return Binaries{}, false, nil
+	}
+	complete = true
+	for name, slot := range found.slots() {
+		file := filepath.Join(dir, name)
+		switch err := executable(file); {
+		case err == nil:
+			*slot = []string{file}
+		case errors.Is(err, fs.ErrNotExist):
+			complete = false
+		default:
+			return Binaries{}, false, fmt.Errorf("%s: %w", EnvAssets, err)
+		}
+	}
+	return found, complete, nil
+}
+
+func executable(file string) error {
+	info, err := os.Stat(file)
+	if err != nil {
+		return err
+	}
+	if !info.Mode().IsRegular() || info.Mode().Perm()&0o111 == 0 {
+		return fmt.Errorf("%s is no executable file", file)
+	}
+	return nil
+}
+
+// source is the module that the multi-call binary is built from.
+type source struct {
+	dir string
+	// version is Kubernetes' own, with its v.
+	version string
+	// digest is of the files that decide what is built, in short.
+	digest string
+}
+
+const modulePath = "cloop.dev/cloop"
+
+var (
+	moduleLine  = regexp.MustCompile(`(?m)^module\s+` + regexp.QuoteMeta(modulePath) + `\s*$`)
+	versionLine = regexp.MustCompile(`(?m)^\s*(?:require\s+)?k8s\.io/kubernetes\s+(v\d+\.\d+\.\S+)`)
+)
+
+// digestHexDigits keeps the cache's path readable; a user has a handful of
+// builds, not billions.
+const digestHexDigits = 12
+
+// findSource looks for the repository above the working directory and above
+// this program's own file.
+func findSource() (source, error) {
+	var starts []string
+	if dir, err := os.Getwd(); err == nil {
+		starts = append(starts, dir)
+	}
+	if file, err := os.Executable(); err == nil {
+		starts = append(starts, filepath.Dir(file))
+	}
+	for _, dir := range starts {
+		for ; ; dir = filepath.Dir(dir) {
+			if data, err := os.ReadFile(filepath.Join(dir, "go.mod")); err == nil && moduleLine.Match(data) {
+				return readSource(filepath.Join(dir, "e2e", "cluster", "kubernetes"))
+			}
+			if dir == filepath.Dir(dir) {
+				break
+			}
+		}
+	}
+	return source{}, fmt.Errorf("no Kubernetes to run: work inside the repository of %s, which builds one, "+
+		"or set %s to a finished binary or %s to a directory with all programs", modulePath, EnvKubernetes, EnvAssets)
+}
+
+func readSource(dir string) (source, error) {
+	digest := sha256.New()
+	found := source{dir: dir}
+	for _, name := range []string{"go.mod", "go.sum", "main.go"} {
+		data, err := os.ReadFile(filepath.Join(dir, name))
+		if err != nil {
+			return source{}, fmt.Errorf("read the module that builds Kubernetes: %w", err)
+		}
+		fmt.Fprintf(digest, "%s %d\n", name, len(data))
+		digest.Write(data)
+		if match := versionLine.FindSubmatch(data); name == "go.mod" && match != nil {
+			found.version = string(match[1])
+		}
+	}
+	if found.version == "" {
+		return source{}, fmt.Errorf("%s names no version of k8s.io/kubernetes", filepath.Join(dir, "go.mod"))
+	}
+	found.digest = hex.EncodeToString(digest.Sum(nil))[:digestHexDigits]
+	return found, nil
+}
+
+// cached is where the binary of exactly these sources is kept.
+func (s source) cached() (string, error) {
+	cache, err := os.UserCacheDir()
+	if err != nil {
+		return "", fmt.Errorf("no cache directory for the Kubernetes binary (set HOME, or %s): %w", EnvKubernetes, err)
+	}
+	return filepath.Join(cache, "cloop", "kubernetes", s.version+"-"+s.digest, "kubernetes"), nil
+}

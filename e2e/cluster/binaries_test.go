@@ -1,0 +1,105 @@
+package cluster
+
+import (
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+)
+
+func TestBinaryOfTheEnvironmentComesFirst(t *testing.T) {
+	binary := filepath.Join(t.TempDir(), "kubernetes")
+	writeProgram(t, binary)
+	t.Setenv(EnvKubernetes, binary)
+	t.Setenv(EnvAssets, t.TempDir())
+	found, err := FindBinaries(t.Context(), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if want := []string{binary, "kube-scheduler"}; !slices.Equal(found.Scheduler, want) {
+		t.Errorf("scheduler is %q, want %q", found.Scheduler, want)
+	}
+}
+
+func TestBinaryOfTheEnvironmentMustRun(t *testing.T) {
+	t.Setenv(EnvKubernetes, filepath.Join(t.TempDir(), "missing"))
+	if _, err := FindBinaries(t.Context(), nil); err == nil || !strings.Contains(err.Error(), EnvKubernetes) {
+		t.Errorf("error %v does not name %s", err, EnvKubernetes)
+	}
+}
+
+func TestAssetsAreCompletedFromTheCache(t *testing.T) {
+	assets := t.TempDir()
+	for _, name := range []string{"etcd", "kube-apiserver", "kubectl"} {
+		writeProgram(t, filepath.Join(assets, name))
+	}
+	t.Setenv(EnvKubernetes, "")
+	t.Setenv(EnvAssets, assets)
+	t.Setenv("XDG_CACHE_HOME", t.TempDir())
+	source, err := findSource()
+	if err != nil {
+		t.Fatal(err)
+	}
+	binary, err := source.cached()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.MkdirAll(filepath.Dir(binary), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	writeProgram(t, binary)
+	found, err := FindBinaries(t.Context(), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if want := []string{filepath.Join(assets, "etcd")}; !slices.Equal(found.Etcd, want) {
+		t.Errorf("etcd is %q, want %q", found.Etcd, want)
+	}
+	if want := []string{binary, "kube-controller-manager"}; !slices.Equal(found.ControllerManager, want) {
+		t.Errorf("controller manager is %q, want %q", found.ControllerManager, want)
+	}
+}
+
+func TestSourceOutsideTheRepositoryIsToldHow(t *testing.T) {
+	t.Chdir(t.TempDir())
+	if _, err := findSource(); err == nil || !strings.Contains(err.Error(), EnvKubernetes) {
+		t.Errorf("error %v does not say what to set", err)
+	}
+}
+
+func TestModuleIsCompleteForAReadOnlyBuild(t *testing.T) {
+	source, err := findSource()
+	if err != nil {
+		t.Fatal(err)
+	}
+	count, err := source.packages(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	// Kubernetes alone has more; far fewer means that it is not in there.
+	if count < 1000 {
+		t.Errorf("%d packages", count)
+	}
+	for _, want := range []string{"component-base/version.gitVersion=" + source.version, "gitMajor=1 ", "client-go/pkg/version.gitVersion="} {
+		if !strings.Contains(source.linkerFlags(), want) {
+			t.Errorf("linker flags %q lack %q", source.linkerFlags(), want)
+		}
+	}
+}
+
+func TestCounterTellsPackagesFromProblems(t *testing.T) {
+	counter := newCounter(3, os.Stderr)
+	said := counter.follow(strings.NewReader("k8s.io/api/core/v1\nnet/http\n# k8s.io/api/core/v1\nx.go:3:1: undefined: y\n"))
+	counter.stop()
+	if counter.done != 2 || !strings.Contains(said, "undefined: y") {
+		t.Errorf("counted %d, said %q", counter.done, said)
+	}
+}
+
+func writeProgram(t *testing.T, name string) {
+	t.Helper()
+	if err := os.WriteFile(name, []byte("#!/bin/sh\n"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+}
