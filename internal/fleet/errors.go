@@ -1,0 +1,56 @@
+package fleet
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+)
+
+// What errors of this package are, for errors.Is. Whoever gets one changes
+// nothing: what could not be read says nothing about what ought to be.
+var (
+	// ErrSource is anything about reaching or reading a repository.
+	ErrSource = errors.New("the repository cannot be read")
+	// ErrPathNotFound is a path that the repository does not have.
+	ErrPathNotFound = errors.New("path not found")
+	// ErrBuild is a path that cannot be rendered.
+	ErrBuild = errors.New("build failed")
+)
+
+var errTooLarge = errors.New("the repository is too large")
+
+// fault is an error of a kind, with what was being done to what and what to do.
+type fault struct {
+	kind   error
+	doing  string
+	cause  error
+	remedy string
+}
+
+// maxCause bounds how much of a cause is shown, in bytes: a server may answer
+// with a whole page.
+const maxCause = 2048
+
+func (f *fault) Error() string {
+	cause := strings.Join(strings.Fields(f.cause.Error()), " ")
+	if len(cause) > maxCause {
+		cause = strings.ToValidUTF8(cause[:maxCause], "") + "…"
+	}
+	return fmt.Sprintf("%s: %s: %s", f.doing, strings.TrimRight(cause, ": "), f.remedy)
+}
+
+func (f *fault) Unwrap() []error { return []error{f.kind, f.cause} }
+
+func sourceError(doing, url string, cause error, remedy string) error {
+	return &fault{kind: ErrSource, doing: doing + " " + url, cause: cause, remedy: remedy}
+}
+
+func pathError(path string, cause error) error {
+	return &fault{kind: ErrPathNotFound, doing: "build " + path, cause: cause,
+		remedy: "correct the path, or commit an overlay there"}
+}
+
+func buildError(path string, cause error) error {
+	return &fault{kind: ErrBuild, doing: "build " + path, cause: cause,
+		remedy: "run `cloop fleet check` on the repository and commit a fix"}
+}

@@ -1,0 +1,260 @@
+package fleet
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/go-git/go-billy/v5/osfs"
+	"github.com/go-git/go-git/v5/plumbing"
+	"github.com/go-git/go-git/v5/plumbing/cache"
+	"github.com/go-git/go-git/v5/plumbing/format/packfile"
+	"github.com/go-git/go-git/v5/plumbing/protocol/packp"
+	"github.com/go-git/go-git/v5/plumbing/protocol/packp/capability"
+	"github.com/go-git/go-git/v5/plumbing/protocol/packp/sideband"
+	"github.com/go-git/go-git/v5/plumbing/transport"
+	"github.com/go-git/go-git/v5/storage/filesystem"
+)
+
+// Bounds on what a server may send, in bytes. A fleet repository is text and
+// holds some thousand files at most; the bounds keep a wrong URL or a hostile
+// server from filling memory or disk.
+const (
+	maxPack    = 256 << 20
+	maxRefs    = 16 << 20
+	maxRefusal = 4 << 10
+	// objectCache is go-git's cache of decompressed objects.
+	objectCache = 4 << 20
+	// largeObject and beyond are streamed from disk rather than read whole.
+	largeObject = 1 << 20
+)
+
+// cloneName is the directory of the finished clone. It appears by renaming, so
+// it is whole or not there; clones in the making have other names.
+const cloneName = "clone"
+
+// fetchedRef in the clone names the commit that it holds.
+const fetchedRef = plumbing.ReferenceName("refs/heads/fetched")
+
+// errNotCloned says that the clone does not hold a commit, or not readably.
+var errNotCloned = errors.New("not in the clone")
+
+// fetch replaces the clone with one that holds the commit.
+func (g *Git) fetch(ctx context.Context, revision string) error {
+	refs, session, err := g.advertised(ctx)
+	if err != nil {
+		return err
+	}
+	fresh, err := os.MkdirTemp(g.dir, "fetching-")
+	if err != nil {
+		return sourceError("fetch", g.url, err, "make "+g.dir+" writable")
+	}
+	defer func() { _ = os.RemoveAll(fresh) }()
+
+	store := openStore(fresh)
+	hash := plumbing.NewHash(revision)
+	if err := fetchShallow(ctx, session, refs, store, hash); err != nil {
+		if ctx.Err() != nil || isAdvertised(refs, hash) {
+			return g.unreachable("fetch "+short(revision)+" of", err)
+		}
+		if err := g.fetchWhole(ctx, store, hash); err != nil {
+			return err
+		}
+	}
+	if err := store.SetReference(plumbing.NewHashReference(fetchedRef, hash)); err != nil {
+		return sourceError("fetch", g.url, err, "make "+g.dir+" writable")
+	}
+	if err := store.Close(); err != nil {
+		return sourceError("fetch", g.url, err, "make "+g.dir+" writable")
+	}
+	return g.install(fresh)
+}
+
+// install puts a finished clone into its place. Killed between the two steps
+// the directory has no clone, and the next checkout fetches.
+func (g *Git) install(fresh string) error {
+	clone := filepath.Join(g.dir, cloneName)
+	err := os.RemoveAll(clone)
+	if err == nil {
+		err = os.Rename(fresh, clone)
+	}
+	if err != nil {
+		return sourceError("fetch", g.url, err, "make "+g.dir+" writable")
+	}
+	return nil
+}
+
+func openStore(dir string) *filesystem.Storage {
+	return filesystem.NewStorageWithOptions(osfs.New(dir), cache.NewObjectLRU(objectCache),
+		filesystem.Options{LargeObjectThreshold: largeObject})
+}
+
+func isAdvertised(refs *packp.AdvRefs, hash plumbing.Hash) bool {
+	for _, advertised := range refs.References {
+		if advertised == hash {
+			return true
+		}
+	}
+	for _, advertised := range refs.Peeled {
+		if advertised == hash {
+			return true
+		}
+	}
+	return false
+}
+
+// fetchShallow fetches one commit without its history.
+func fetchShallow(ctx context.Context, session transport.UploadPackSession, refs *packp.AdvRefs, store *filesystem.Storage, hash plumbing.Hash) error {
+	return fetchPack(ctx, session, refs, store, []plumbing.Hash{hash}, 1)
+}
+
+// fetchWhole fetches every branch and tag with its history, to find a commit
+// that the server does not give out by its hash.
+func (g *Git) fetchWhole(ctx context.Context, store *filesystem.Storage, hash plumbing.Hash) error {
+	refs, session, err := g.advertised(ctx)
+	if err != nil {
+		return err
+	}
+	var tips []plumbing.Hash
+	for name, tip := range refs.References {
+		if strings.HasPrefix(name, "refs/heads/") || strings.HasPrefix(name, "refs/tags/") {
+			tips = append(tips, tip)
+		}
+	}
+	if err := fetchPack(ctx, session, refs, store, tips, 0); err != nil {
+		return g.unreachable("fetch", err)
+	}
+	if store.HasEncodedObject(hash) != nil {
+		return sourceError("fetch", g.url, fmt.Errorf("there is no commit %s on any branch or tag", hash), "push it, or correct the ref")
+	}
+	return nil
+}
+
+// fetchPack fetches wants, depth commits deep; 0 is with all history.
+func fetchPack(ctx context.Context, session transport.UploadPackSession, refs *packp.AdvRefs, store *filesystem.Storage, wants []plumbing.Hash, depth int) (err error) {
+	req := packp.NewUploadPackRequestFromCapabilities(refs.Capabilities)
+	req.Wants = wants
+	if depth > 0 && refs.Capabilities.Supports(capability.Shallow) {
+		req.Depth = packp.DepthCommits(depth)
+		if err := req.Capabilities.Set(capability.Shallow); err != nil {
+			return err
+		}
+	}
+	if refs.Capabilities.Supports(capability.NoProgress) {
+		if err := req.Capabilities.Set(capability.NoProgress); err != nil {
+			return err
+		}
+	}
+	response, err := session.UploadPack(ctx, req)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, response.Close()) }()
+	if len(response.Shallows) > 0 {
+		if err := store.SetShallow(response.Shallows); err != nil {
+			return err
+		}
+	}
+	return packfile.UpdateObjectStorage(store, demultiplexed(req.Capabilities, response))
+}
+
+func demultiplexed(capabilities *capability.List, response io.Reader) io.Reader {
+	switch {
+	case capabilities.Supports(capability.Sideband64k):
+		return sideband.NewDemuxer(sideband.Sideband64k, response)
+	case capabilities.Supports(capability.Sideband):
+		return sideband.NewDemuxer(sideband.Sideband, response)
+	default:
+		return response
+	}
+}
+
+// httpClient trusts the bundle alone where there is one. Its time limits are
+// for a server that accepts and then says nothing; the whole is bounded by the
+// caller's context.
+func httpClient(bundle []byte) (*http.Client, error) {
+	config := &tls.Config{MinVersion: tls.VersionTLS12}
+	if len(bundle) > 0 {
+		config.RootCAs = x509.NewCertPool()
+		if !config.RootCAs.AppendCertsFromPEM(bundle) {
+			return nil, errors.New("the CA bundle has no certificate")
+		}
+	}
+	return &http.Client{
+		Transport: boundedTransport{&http.Transport{
+			Proxy:                 http.ProxyFromEnvironment,
+			DialContext:           (&net.Dialer{Timeout: 15 * time.Second}).DialContext,
+			TLSClientConfig:       config,
+			TLSHandshakeTimeout:   10 * time.Second,
+			ResponseHeaderTimeout: time.Minute,
+			IdleConnTimeout:       30 * time.Second,
+			MaxIdleConns:          2,
+			ForceAttemptHTTP2:     true,
+		}},
+		CheckRedirect: func(req *http.Request, via []*http.Request) error {
+			if req.URL.Scheme != "https" {
+				return errors.New("the server redirects to an address that is not https")
+			}
+			if len(via) >= 5 {
+				return errors.New("the server redirects more than five times")
+			}
+			return nil
+		},
+	}, nil
+}
+
+// boundedTransport bounds every answer's body.
+type boundedTransport struct{ next http.RoundTripper }
+
+// RoundTrip is http.RoundTripper's.
+func (t boundedTransport) RoundTrip(req *http.Request) (*http.Response, error) {
+	res, err := t.next.RoundTrip(req)
+	if err != nil {
+		return nil, err
+	}
+	if res.StatusCode < 200 || res.StatusCode > 299 {
+		// go-git reads a refusal whole, into the error.
+		res.Body = readCloser{io.LimitReader(res.Body, maxRefusal), res.Body}
+		return res, nil
+	}
+	limit := int64(maxPack)
+	if req.Method == http.MethodGet {
+		limit = maxRefs
+	}
+	res.Body = readCloser{&cappedReader{from: res.Body, left: limit}, res.Body}
+	return res, nil
+}
+
+type readCloser struct {
+	io.Reader
+	io.Closer
+}
+
+// cappedReader fails where io.LimitReader would end, so that a pack that is cut
+// off is not taken for a corrupt one.
+type cappedReader struct {
+	from io.Reader
+	left int64
+}
+
+// Read is io.Reader's.
+func (r *cappedReader) Read(p []byte) (int, error) {
+	if r.left <= 0 {
+		return 0, errTooLarge
+	}
+	if int64(len(p)) > r.left {
+		p = p[:r.left]
+	}
+	n, err := r.from.Read(p)
+	r.left -= int64(n)
+	return n, err
+}

@@ -1,0 +1,263 @@
+package fleet
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/url"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+
+	"github.com/go-git/go-git/v5/plumbing"
+	"github.com/go-git/go-git/v5/plumbing/protocol/packp"
+	"github.com/go-git/go-git/v5/plumbing/transport"
+	githttp "github.com/go-git/go-git/v5/plumbing/transport/http"
+
+	"cloop.dev/cloop/internal/secret"
+)
+
+// Auth is how to reach a repository. The zero value is anonymous and trusts the
+// system's certificates.
+type Auth struct {
+	// Username and Password are for basic authentication; a token often goes
+	// into Password with any Username.
+	Username string
+	Password secret.String
+	// Bearer is sent as a bearer token; it wins over Username and Password.
+	Bearer secret.String
+	// CABundle is PEM certificates that alone are trusted for the server. Empty:
+	// the system's.
+	CABundle []byte
+}
+
+// Ref is what to follow: the first that is set of Commit (40 hexadecimal
+// digits), Tag and Branch. Empty: branch main.
+type Ref struct{ Branch, Tag, Commit string }
+
+// String names the ref for people, such as "branch main".
+func (r Ref) String() string {
+	switch {
+	case r.Commit != "":
+		return "commit " + r.Commit
+	case r.Tag != "":
+		return "tag " + r.Tag
+	case r.Branch != "":
+		return "branch " + r.Branch
+	default:
+		return "branch main"
+	}
+}
+
+// Git reads one repository. It keeps a bare clone of the newest revision that
+// was checked out, one commit deep, and replaces it whole when another revision
+// is asked for: a fetch that dies leaves the old clone, a force-push is a fetch
+// like any other, and the clone never grows with the repository's history.
+//
+// A Git is used by one goroutine at a time, and its directory by one Git.
+type Git struct {
+	dir      string
+	url      string
+	endpoint *transport.Endpoint
+	auth     transport.AuthMethod
+	http     *http.Client
+}
+
+var commitHash = regexp.MustCompile(`^[0-9a-f]{40}$`)
+
+// OpenGit prepares to read the repository at url, which is https and carries no
+// user information. It makes dir, which must be for this Git alone, and removes
+// what a killed process left in it; it does not reach the network. Errors are
+// ErrSource.
+func OpenGit(dir, url string, auth Auth) (*Git, error) {
+	shown := withoutUser(url)
+	endpoint, err := parseEndpoint(url)
+	if err != nil {
+		return nil, sourceError("open", shown, err, "write the URL as https://HOST/PATH and give the credential apart from it")
+	}
+	client, err := httpClient(auth.CABundle)
+	if err != nil {
+		return nil, sourceError("open", shown, err, "give the CA bundle as PEM certificates")
+	}
+	sum := sha256.Sum256([]byte(url))
+	g := &Git{
+		dir:      filepath.Join(dir, hex.EncodeToString(sum[:8])),
+		url:      shown,
+		endpoint: endpoint,
+		auth:     authMethod(auth),
+		http:     client,
+	}
+	if err := g.clean(); err != nil {
+		return nil, sourceError("open", shown, err, "make "+dir+" writable")
+	}
+	return g, nil
+}
+
+// parseEndpoint takes https only: over plain http anyone on the way could hand
+// us a fleet of their own.
+func parseEndpoint(raw string) (*transport.Endpoint, error) {
+	u, err := url.Parse(raw)
+	switch {
+	case err != nil:
+		// url.Parse quotes its input, which may hold a password.
+		return nil, errors.New("the URL cannot be parsed")
+	case u.Scheme != "https":
+		return nil, fmt.Errorf("the scheme is %q, not https", u.Scheme)
+	case u.Host == "":
+		return nil, errors.New("the URL has no host")
+	case u.User != nil:
+		return nil, errors.New("the URL carries user information")
+	}
+	return transport.NewEndpoint(raw)
+}
+
+func withoutUser(raw string) string {
+	u, err := url.Parse(raw)
+	if err != nil {
+		return "the repository"
+	}
+	u.User = nil
+	u.RawQuery = ""
+	return u.String()
+}
+
+func authMethod(auth Auth) transport.AuthMethod {
+	switch {
+	case !auth.Bearer.Empty():
+		return &githttp.TokenAuth{Token: auth.Bearer.Reveal()}
+	case auth.Username != "" || !auth.Password.Empty():
+		return &githttp.BasicAuth{Username: auth.Username, Password: auth.Password.Reveal()}
+	default:
+		return nil
+	}
+}
+
+// clean makes the directory and removes trees and half-written clones: nobody
+// else uses the directory, so whoever made them is gone.
+func (g *Git) clean() error {
+	if err := os.MkdirAll(g.dir, 0o700); err != nil {
+		return err
+	}
+	entries, err := os.ReadDir(g.dir)
+	if err != nil {
+		return err
+	}
+	for _, entry := range entries {
+		if entry.Name() == cloneName {
+			continue
+		}
+		if err := os.RemoveAll(filepath.Join(g.dir, entry.Name())); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Resolve asks the server which commit ref names now: 40 hexadecimal digits.
+// It fetches nothing, and for a commit asks nobody. Errors are ErrSource.
+func (g *Git) Resolve(ctx context.Context, ref Ref) (revision string, err error) {
+	if ref.Commit != "" {
+		return g.commit(ref)
+	}
+	refs, _, err := g.advertised(ctx)
+	if err != nil {
+		return "", err
+	}
+	return g.find(refs, ref)
+}
+
+func (g *Git) commit(ref Ref) (string, error) {
+	if !commitHash.MatchString(ref.Commit) {
+		return "", sourceError("read", g.url, fmt.Errorf("%q is no commit", ref.Commit),
+			"name the commit by its 40 hexadecimal digits")
+	}
+	return ref.Commit, nil
+}
+
+// advertised returns the server's references and the session to fetch on.
+func (g *Git) advertised(ctx context.Context) (*packp.AdvRefs, transport.UploadPackSession, error) {
+	session, err := githttp.NewClient(g.http).NewUploadPackSession(g.endpoint, g.auth)
+	if err != nil {
+		return nil, nil, g.unreachable("read", err)
+	}
+	refs, err := session.AdvertisedReferencesContext(ctx)
+	if err != nil {
+		return nil, nil, g.unreachable("read", err)
+	}
+	return refs, session, nil
+}
+
+// find looks up a branch or a tag; an annotated tag is the commit it names.
+func (g *Git) find(refs *packp.AdvRefs, ref Ref) (string, error) {
+	name := plumbing.NewBranchReferenceName("main").String()
+	switch {
+	case ref.Tag != "":
+		name = plumbing.NewTagReferenceName(ref.Tag).String()
+	case ref.Branch != "":
+		name = plumbing.NewBranchReferenceName(ref.Branch).String()
+	}
+	if peeled, ok := refs.Peeled[name]; ok {
+		return peeled.String(), nil
+	}
+	if hash, ok := refs.References[name]; ok {
+		return hash.String(), nil
+	}
+	return "", sourceError("read", g.url, fmt.Errorf("there is no %s", ref), "push it, or correct the ref")
+}
+
+// Checkout writes the tree of the commit that ref names to a new directory,
+// which the caller closes. It fetches only when the clone does not hold that
+// commit. A repository that is too large or has a symbolic link that leaves it
+// is refused. Errors are ErrSource.
+func (g *Git) Checkout(ctx context.Context, ref Ref) (*Tree, error) {
+	revision, err := g.Resolve(ctx, ref)
+	if err != nil {
+		return nil, err
+	}
+	if tree, err := g.checkoutClone(ctx, revision); err == nil {
+		return tree, nil
+	} else if !errors.Is(err, errNotCloned) {
+		return nil, err
+	}
+	if err := g.fetch(ctx, revision); err != nil {
+		return nil, err
+	}
+	tree, err := g.checkoutClone(ctx, revision)
+	if err != nil {
+		return nil, sourceError("check out "+short(revision)+" of", g.url, err, "try again; if it lasts, run `git fsck` on the server")
+	}
+	return tree, nil
+}
+
+func short(revision string) string { return revision[:min(len(revision), 12)] }
+
+// hints pairs what may go wrong with what to do about it; the first match counts.
+var hints = []struct {
+	is   error
+	hint string
+}{
+	{transport.ErrAuthenticationRequired, "give a credential that may read the repository"},
+	{transport.ErrAuthorizationFailed, "give a credential that may read the repository"},
+	{transport.ErrInvalidAuthMethod, "give a user name and password, or a bearer token"},
+	{transport.ErrRepositoryNotFound, "correct the URL, or give a credential that may read the repository"},
+	{transport.ErrEmptyRemoteRepository, "push a first commit"},
+	{context.DeadlineExceeded, "try again, or allow more time"},
+	{context.Canceled, "try again"},
+	{errTooLarge, "move what is no fleet definition to another repository"},
+}
+
+func (g *Git) unreachable(doing string, err error) error {
+	for _, known := range hints {
+		if errors.Is(err, known.is) {
+			return sourceError(doing, g.url, err, known.hint)
+		}
+	}
+	if text := err.Error(); strings.Contains(text, "x509:") || strings.Contains(text, "tls:") {
+		return sourceError(doing, g.url, err, "give the CA bundle that signed the server's certificate")
+	}
+	return sourceError(doing, g.url, err, "check the URL and that the server can be reached from here")
+}
