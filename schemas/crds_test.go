@@ -1,0 +1,236 @@
+package schemas
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	"k8s.io/apiextensions-apiserver/pkg/apis/apiextensions"
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	crdvalidation "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/validation"
+	structuralschema "k8s.io/apiextensions-apiserver/pkg/apiserver/schema"
+	"k8s.io/apiextensions-apiserver/pkg/apiserver/schema/cel"
+	"k8s.io/apiextensions-apiserver/pkg/apiserver/schema/cel/model"
+	"k8s.io/apimachinery/pkg/util/version"
+	celconfig "k8s.io/apiserver/pkg/apis/cel"
+	"k8s.io/apiserver/pkg/cel/environment"
+	"sigs.k8s.io/yaml"
+
+	"cloop.dev/cloop/apis/v1alpha1"
+)
+
+// An API server would accept every definition, cost of its CEL rules included.
+func TestDefinitionsAreAccepted(t *testing.T) {
+	for _, crd := range mustCRDs(t) {
+		t.Run(crd.Name, func(t *testing.T) {
+			apiextensionsv1.SetDefaults_CustomResourceDefinition(crd)
+			apiextensionsv1.SetDefaults_CustomResourceDefinitionSpec(&crd.Spec)
+			crd.Status.StoredVersions = []string{"v1alpha1"}
+			internal := &apiextensions.CustomResourceDefinition{}
+			if err := apiextensionsv1.Convert_v1_CustomResourceDefinition_To_apiextensions_CustomResourceDefinition(crd, internal, nil); err != nil {
+				t.Fatal(err)
+			}
+			for _, err := range crdvalidation.ValidateCustomResourceDefinition(context.Background(), internal) {
+				t.Error(err)
+			}
+		})
+	}
+}
+
+// Kubernetes 1.27 is the floor: its CEL has fewer functions than today's.
+func TestRulesCompileOnTheOldestKubernetes(t *testing.T) {
+	floor := environment.MustBaseEnvSet(version.MajorMinor(1, 27))
+	for _, crd := range mustCRDs(t) {
+		t.Run(crd.Name, func(t *testing.T) {
+			root := structuralOf(t, crd)
+			rules := 0
+			compile := func(path string, schema *structuralschema.Structural, isRoot bool) {
+				results, err := cel.Compile(schema, model.SchemaDeclType(schema, isRoot), celconfig.PerCallLimit, floor, cel.NewExpressionsEnvLoader())
+				if err != nil {
+					t.Errorf("%s: %v", path, err)
+				}
+				for i, result := range results {
+					rules++
+					if result.Error != nil {
+						t.Errorf("%s: rule %q: %v", path, schema.XValidations[i].Rule, result.Error)
+					}
+				}
+			}
+			compile("", root, true)
+			eachSchema("", root, func(path string, schema *structuralschema.Structural) { compile(path, schema, false) })
+			if rules == 0 {
+				t.Error("no rule was compiled")
+			}
+		})
+	}
+}
+
+func TestEveryPatternAndRuleHasAHint(t *testing.T) {
+	used := map[string]bool{}
+	for _, crd := range mustCRDs(t) {
+		eachProps("", crd.Spec.Versions[0].Schema.OpenAPIV3Schema, func(path string, props *apiextensionsv1.JSONSchemaProps) {
+			// Conditions and the rest of the status are not written by people.
+			written := !strings.HasPrefix(path, "status")
+			if props.Pattern != "" {
+				used[props.Pattern] = true
+				if written && hints()[props.Pattern] == "" {
+					t.Errorf("%s %s: no hint for pattern %s", crd.Spec.Names.Kind, path, props.Pattern)
+				}
+			}
+			for _, rule := range props.XValidations {
+				used[rule.Message] = true
+				if rule.Rule == "" || rule.Message == "" {
+					t.Errorf("%s %s: a rule needs a text and a message", crd.Spec.Names.Kind, path)
+				}
+			}
+		})
+	}
+	for key := range hints() {
+		if !used[key] {
+			t.Errorf("the hint for %q is for nothing that a definition says", key)
+		}
+	}
+}
+
+// The API server accepts a required name that is no property.
+func TestRequiredNamesAreFields(t *testing.T) {
+	for _, crd := range mustCRDs(t) {
+		eachProps("", crd.Spec.Versions[0].Schema.OpenAPIV3Schema, func(path string, props *apiextensionsv1.JSONSchemaProps) {
+			for _, name := range props.Required {
+				if _, ok := props.Properties[name]; !ok {
+					t.Errorf("%s %s requires %q, which is no field", crd.Spec.Names.Kind, path, name)
+				}
+			}
+		})
+	}
+}
+
+func TestColumnsAreThoseOfTheSpec(t *testing.T) {
+	want := map[string]string{
+		v1alpha1.ExecutorPoolKind: "DESIRED RUNNERS BUSY IDLE QUEUED READY AGE",
+		v1alpha1.HubPoolKind:      "MAX HARNESS AGE",
+		v1alpha1.PoolSyncKind:     "READY STATUS REVISION AGE",
+	}
+	for _, crd := range mustCRDs(t) {
+		var got []string
+		for _, column := range crd.Spec.Versions[0].AdditionalPrinterColumns {
+			if column.Priority == 0 {
+				got = append(got, strings.ToUpper(column.Name))
+			}
+		}
+		if text := strings.Join(got, " "); text != want[crd.Spec.Names.Kind] {
+			t.Errorf("%s prints %s, want %s", crd.Spec.Names.Kind, text, want[crd.Spec.Names.Kind])
+		}
+	}
+}
+
+func TestCRDYAMLIsTheDefinitions(t *testing.T) {
+	documents, problems := Decode("crd", CRDYAML())
+	if len(problems) > 0 {
+		t.Fatal(problems)
+	}
+	var names []string
+	for _, document := range documents {
+		names = append(names, document.Object.GetName())
+	}
+	if want := []string{"executorpools.cloop.dev", "hubpools.cloop.dev", "poolsyncs.cloop.dev"}; !slices.Equal(names, want) {
+		t.Errorf("the stream holds %v, want %v", names, want)
+	}
+}
+
+// The constants that a status carries are those that the definition allows.
+func TestEnumsAreTheConstants(t *testing.T) {
+	want := map[string][]string{
+		"ExecutorPool status.drift[].cause": {v1alpha1.DriftCommitNotApplied, v1alpha1.DriftClusterEdited, v1alpha1.DriftHubEdited, v1alpha1.DriftConverging, v1alpha1.DriftRuleBroken},
+		"PoolSync status.drift[].cause":     {v1alpha1.DriftCommitNotApplied, v1alpha1.DriftClusterEdited, v1alpha1.DriftHubEdited, v1alpha1.DriftConverging, v1alpha1.DriftRuleBroken},
+		"PoolSync spec.drift.mode":          {v1alpha1.DriftCorrect, v1alpha1.DriftReport},
+		"HubPool spec.deletionPolicy":       {v1alpha1.DeletionOrphan, v1alpha1.DeletionRevoke},
+	}
+	for _, crd := range mustCRDs(t) {
+		eachProps("", crd.Spec.Versions[0].Schema.OpenAPIV3Schema, func(path string, props *apiextensionsv1.JSONSchemaProps) {
+			constants, ok := want[crd.Spec.Names.Kind+" "+path]
+			if !ok {
+				return
+			}
+			delete(want, crd.Spec.Names.Kind+" "+path)
+			var allowed []string
+			for _, word := range props.Enum {
+				var text string
+				if err := json.Unmarshal(word.Raw, &text); err != nil {
+					t.Fatal(err)
+				}
+				allowed = append(allowed, text)
+			}
+			if !slices.Equal(allowed, constants) {
+				t.Errorf("%s %s allows %v, the constants are %v", crd.Spec.Names.Kind, path, allowed, constants)
+			}
+		})
+	}
+	for path := range want {
+		t.Errorf("there is no field %s", path)
+	}
+}
+
+func mustCRDs(t testing.TB) []*apiextensionsv1.CustomResourceDefinition {
+	t.Helper()
+	crds, err := CRDs()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return crds
+}
+
+func structuralOf(t testing.TB, crd *apiextensionsv1.CustomResourceDefinition) *structuralschema.Structural {
+	t.Helper()
+	internal := &apiextensions.JSONSchemaProps{}
+	if err := apiextensionsv1.Convert_v1_JSONSchemaProps_To_apiextensions_JSONSchemaProps(crd.Spec.Versions[0].Schema.OpenAPIV3Schema, internal, nil); err != nil {
+		t.Fatal(err)
+	}
+	structural, err := structuralschema.NewStructural(internal)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return structural
+}
+
+// eachSchema visits every schema below one; the path of an element ends in
+// [], that of a map's value in .*.
+func eachSchema(path string, schema *structuralschema.Structural, visit func(path string, schema *structuralschema.Structural)) {
+	visit(path, schema)
+	for name := range schema.Properties {
+		child := schema.Properties[name]
+		eachSchema(joinPath(path, name), &child, visit)
+	}
+	if schema.Items != nil {
+		eachSchema(path+"[]", schema.Items, visit)
+	}
+	if schema.AdditionalProperties != nil && schema.AdditionalProperties.Structural != nil {
+		eachSchema(path+".*", schema.AdditionalProperties.Structural, visit)
+	}
+}
+
+func eachProps(path string, props *apiextensionsv1.JSONSchemaProps, visit func(path string, props *apiextensionsv1.JSONSchemaProps)) {
+	visit(path, props)
+	for name := range props.Properties {
+		child := props.Properties[name]
+		eachProps(joinPath(path, name), &child, visit)
+	}
+	if props.Items != nil {
+		eachProps(path+"[]", props.Items.Schema, visit)
+	}
+	if props.AdditionalProperties != nil && props.AdditionalProperties.Schema != nil {
+		eachProps(path+".*", props.AdditionalProperties.Schema, visit)
+	}
+}
+
+func mustYAML(t testing.TB, value any) string {
+	t.Helper()
+	text, err := yaml.Marshal(value)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return fmt.Sprint(string(text))
+}

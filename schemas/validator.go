@@ -1,0 +1,258 @@
+package schemas
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"sync"
+
+	"k8s.io/apiextensions-apiserver/pkg/apis/apiextensions"
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	structuralschema "k8s.io/apiextensions-apiserver/pkg/apiserver/schema"
+	"k8s.io/apiextensions-apiserver/pkg/apiserver/schema/cel"
+	"k8s.io/apiextensions-apiserver/pkg/apiserver/schema/defaulting"
+	"k8s.io/apiextensions-apiserver/pkg/apiserver/schema/listtype"
+	"k8s.io/apiextensions-apiserver/pkg/apiserver/schema/objectmeta"
+	"k8s.io/apiextensions-apiserver/pkg/apiserver/schema/pruning"
+	"k8s.io/apiextensions-apiserver/pkg/apiserver/validation"
+	metavalidation "k8s.io/apimachinery/pkg/api/validation"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+	celconfig "k8s.io/apiserver/pkg/apis/cel"
+
+	"cloop.dev/cloop/apis/v1alpha1"
+)
+
+// Validator gives an API server's verdict on documents of the embedded kinds.
+// It is safe for concurrent use.
+type Validator struct {
+	// kinds: kind → how to judge it. Filled at once, each entry loaded when
+	// its kind is first met: a check of one file must not pay for all kinds.
+	kinds map[string]*kindValidator
+}
+
+// kindValidator holds what an API server keeps for one served version.
+type kindValidator struct {
+	load       func() error
+	structural *structuralschema.Structural
+	schema     validation.SchemaValidator
+	cel        *cel.Validator
+}
+
+// NewValidator returns a validator over the embedded definitions. It fails only
+// if the binary was built with a definition that does not decode.
+func NewValidator() (*Validator, error) {
+	v := &Validator{kinds: make(map[string]*kindValidator, len(kinds))}
+	for _, kind := range kinds {
+		one := &kindValidator{}
+		one.load = sync.OnceValue(func() error { return one.compile(kind) })
+		v.kinds[kind] = one
+	}
+	return v, nil
+}
+
+func (k *kindValidator) compile(kind string) error {
+	definition, err := loadCRD(kind)
+	if err != nil {
+		return err
+	}
+	internal := &apiextensions.JSONSchemaProps{}
+	external := definition.Spec.Versions[0].Schema.OpenAPIV3Schema
+	if err := apiextensionsv1.Convert_v1_JSONSchemaProps_To_apiextensions_JSONSchemaProps(external, internal, nil); err != nil {
+		return fmt.Errorf("convert the schema of %s: %w", kind, err)
+	}
+	if k.structural, err = structuralschema.NewStructural(internal); err != nil {
+		return fmt.Errorf("read the schema of %s: %w", kind, err)
+	}
+	if k.schema, _, err = validation.NewSchemaValidator(internal); err != nil {
+		return fmt.Errorf("prepare the schema of %s: %w", kind, err)
+	}
+	k.cel = cel.NewValidator(k.structural, true, celconfig.PerCallLimit)
+	return nil
+}
+
+// Known says whether Validate has a verdict on a kind.
+func (v *Validator) Known(gvk schema.GroupVersionKind) bool {
+	return gvk.GroupVersion() == v1alpha1.GroupVersion && v.kinds[gvk.Kind] != nil
+}
+
+// Default applies the defaults that an API server would, in place. An object
+// of another group stays as it is.
+func (v *Validator) Default(obj *unstructured.Unstructured) error {
+	if !v.Known(obj.GroupVersionKind()) {
+		return nil
+	}
+	kind := v.kinds[obj.GetKind()]
+	if err := kind.load(); err != nil {
+		return err
+	}
+	defaulting.PruneNonNullableNullsWithoutDefaults(obj.Object, kind.structural)
+	defaulting.Default(obj.Object, kind.structural)
+	return nil
+}
+
+// Validate gives an API server's verdict on a document that is about to be
+// created, sorted by position. Documents of other groups have no problems.
+// Unlike a server, which stops at the first group of them, it reports unknown
+// fields and everything else in one go. The document is not changed.
+func (v *Validator) Validate(d Document) []Problem {
+	gvk := d.Object.GroupVersionKind()
+	if !v.Known(gvk) {
+		return v.unknownKind(d, gvk)
+	}
+	kind := v.kinds[gvk.Kind]
+	if err := kind.load(); err != nil {
+		return []Problem{d.problem(RuleSchema, "", err.Error(), "this build of cloop is broken; use another")}
+	}
+	verdict := &verdict{document: &d, kind: kind, object: d.Object.DeepCopy()}
+	if verdict.decode() {
+		verdict.validate()
+	}
+	sortProblems(verdict.problems)
+	return verdict.problems
+}
+
+// unknownKind reports a document that means one of our kinds and names none.
+func (v *Validator) unknownKind(d Document, gvk schema.GroupVersionKind) []Problem {
+	message := fmt.Sprintf("no matches for kind %q in version %q", gvk.Kind, gvk.GroupVersion().String())
+	switch {
+	case gvk.Group == v1alpha1.Group && v.kinds[gvk.Kind] != nil:
+		hint := fmt.Sprintf("this build knows %s; upgrade cloop if the document is newer", v1alpha1.GroupVersion)
+		return []Problem{d.problem(RuleUnknownKind, "apiVersion", message, hint)}
+	case gvk.Group == v1alpha1.Group:
+		hint := suggest(gvk.Kind, kinds)
+		if hint == "" {
+			hint = "the kinds of " + v1alpha1.Group + " are " + strings.Join(kinds, ", ")
+		}
+		return []Problem{d.problem(RuleUnknownKind, "kind", message, hint)}
+	case v.kinds[gvk.Kind] != nil:
+		warning := d.problem(RuleUnknownKind, "apiVersion", message, fmt.Sprintf("write apiVersion: %s if cloop's %s is meant", v1alpha1.GroupVersion, gvk.Kind))
+		warning.Severity = SeverityWarning
+		return []Problem{warning}
+	}
+	return nil
+}
+
+// problem makes an error about a field of the document.
+func (d *Document) problem(rule, path, message, hint string) Problem {
+	line, column := d.positionOf(path)
+	return Problem{Rule: rule, Severity: SeverityError, File: d.File, Line: line, Column: column,
+		Object: describe(d.Object), Path: path, Message: message, Hint: hint}
+}
+
+// verdict is one document on its way through an API server's create handler.
+type verdict struct {
+	document *Document
+	kind     *kindValidator
+	object   *unstructured.Unstructured
+	problems []Problem
+}
+
+// decode does what the server does before it has an object: metadata must have
+// the right types, unknown fields are noted and dropped, defaults come in. It
+// says whether there is an object to validate.
+func (c *verdict) decode() bool {
+	meta, found, unknown, err := objectmeta.GetObjectMetaWithOptions(c.object.Object, objectmeta.ObjectMetaOptions{ReturnUnknownFieldPaths: true})
+	if err != nil {
+		c.add(RuleMetadata, metadataPath(err), err.Error(), "write the value in quotes if it is meant as a string")
+		return false
+	}
+	track := structuralschema.UnknownFieldPathOptions{TrackUnknownFieldPaths: true}
+	unknown = append(unknown, pruning.PruneWithOptions(c.object.Object, c.kind.structural, true, track)...)
+	for _, path := range unknown {
+		c.add(RuleUnknownField, path, fmt.Sprintf("unknown field %q", path), c.kind.suggestField(path))
+	}
+	defaulting.PruneNonNullableNullsWithoutDefaults(c.object.Object, c.kind.structural)
+	defaulting.Default(c.object.Object, c.kind.structural)
+	// The server takes kind, apiVersion and metadata from the strict reading,
+	// and status only through its subresource.
+	if found {
+		if err := objectmeta.SetObjectMeta(c.object.Object, meta); err != nil {
+			c.add(RuleMetadata, "metadata", err.Error(), "")
+			return false
+		}
+	}
+	delete(c.object.Object, "status")
+	return true
+}
+
+func (c *verdict) validate() {
+	ctx := context.Background()
+	var errs field.ErrorList
+	metadata := c.metadata(ctx)
+	errs = append(errs, validation.ValidateCustomResource(nil, c.object.Object, c.kind.schema)...)
+	errs = append(errs, objectmeta.Validate(ctx, nil, c.object.Object, c.kind.structural, false)...)
+	errs = append(errs, listtype.ValidateListSetsAndMaps(nil, c.kind.structural, c.object.Object)...)
+	c.addErrors(RuleMetadata, metadata)
+	c.addErrors(RuleSchema, errs)
+	if c.kind.cel == nil {
+		return
+	}
+	if blocking(metadata) || blocking(errs) {
+		c.add(RuleCEL, "", "some validation rules were not checked because the object was invalid; correct the existing errors to complete validation", "")
+		// It names nothing that is wrong.
+		c.problems[len(c.problems)-1].Severity = SeverityWarning
+		return
+	}
+	broken, _ := c.kind.cel.Validate(ctx, nil, c.kind.structural, c.object.Object, nil, celconfig.RuntimeCELCostBudget)
+	c.addErrors(RuleCEL, broken)
+}
+
+// metadata checks what holds for every object. A document without a namespace
+// is meant for the one it will be applied to, as for kubectl.
+func (c *verdict) metadata(ctx context.Context) field.ErrorList {
+	meta, _, err := objectmeta.GetObjectMeta(c.object.Object, false)
+	if err != nil {
+		return field.ErrorList{field.Invalid(field.NewPath("metadata"), nil, err.Error())}
+	}
+	if meta == nil {
+		meta = &metav1.ObjectMeta{}
+	}
+	if meta.Namespace == "" {
+		meta.Namespace = metav1.NamespaceDefault
+	}
+	if meta.Name == "" && meta.GenerateName != "" {
+		// The server adds as many letters before it looks at the name.
+		meta.Name = meta.GenerateName + "xxxxx"
+	}
+	return metavalidation.ValidateObjectMeta(meta, true, metavalidation.NameIsDNSSubdomain, field.NewPath("metadata"))
+}
+
+// blocking says whether an API server evaluates no CEL rule for these errors:
+// rules may count on types, sizes and required fields.
+func blocking(errs field.ErrorList) bool {
+	for _, err := range errs {
+		switch err.Type {
+		case field.ErrorTypeNotSupported, field.ErrorTypeRequired, field.ErrorTypeTooLong, field.ErrorTypeTooMany, field.ErrorTypeTypeInvalid:
+			return true
+		}
+	}
+	return false
+}
+
+func (c *verdict) addErrors(rule string, errs field.ErrorList) {
+	for _, err := range errs {
+		path := err.Field
+		if path == "<nil>" {
+			path = ""
+		}
+		c.add(rule, path, err.ErrorBody(), c.kind.hint(err))
+	}
+}
+
+func (c *verdict) add(rule, path, message, hint string) {
+	c.problems = append(c.problems, c.document.problem(rule, path, message, hint))
+}
+
+// metadataPath finds the field in encoding/json's words for a wrong type:
+// "… into Go struct field ObjectMeta.labels of type string".
+func metadataPath(err error) string {
+	_, after, ok := strings.Cut(err.Error(), "Go struct field ObjectMeta.")
+	if !ok {
+		return "metadata"
+	}
+	name, _, _ := strings.Cut(after, " ")
+	return "metadata." + name
+}
