@@ -1,0 +1,201 @@
+package supervisor
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"sync"
+	"syscall"
+	"time"
+)
+
+// ErrDied says that the supervising process ended before its time: somebody
+// killed it, and with it the command.
+var ErrDied = errors.New("the process that supervises the run has died")
+
+// Command is what to run.
+type Command struct {
+	// Path of the executable; relative to Dir where it is not absolute.
+	Path string
+	// Argv begins with the name that the command sees as its own.
+	Argv []string
+	Dir  string
+	Env  []string
+}
+
+// Started says that the command runs.
+type Started struct {
+	PID int
+	At  time.Time
+}
+
+// Exit says how the command ended.
+type Exit struct {
+	// Code is -1 where a signal ended the command.
+	Code   int
+	Signal syscall.Signal
+	// Err is ErrDied where nobody knows how the command ended.
+	Err error
+}
+
+// Supervisor is a running supervising process. It is for one command.
+type Supervisor struct {
+	command *exec.Cmd
+	control *os.File
+	output  *os.File
+
+	sending  sync.Mutex // guards requests
+	requests *json.Encoder
+
+	started chan event    // one of eventStarted, eventRefused
+	exited  chan Exit     // one value
+	cleared chan int      // one value for each Kill
+	died    chan struct{} // closed when the events end
+}
+
+// Start starts the supervising process; it waits for Exec. Its environment
+// should be minimal: it needs nothing. Close ends it.
+func Start(environment []string) (*Supervisor, error) {
+	pair, err := syscall.Socketpair(syscall.AF_UNIX, syscall.SOCK_STREAM|syscall.SOCK_CLOEXEC|syscall.SOCK_NONBLOCK, 0)
+	if err != nil {
+		return nil, fmt.Errorf("make the socket to the run's supervisor: %w", err)
+	}
+	control, theirs := os.NewFile(uintptr(pair[0]), "control"), os.NewFile(uintptr(pair[1]), "control")
+	defer func() { _ = theirs.Close() }()
+	output, write, err := os.Pipe()
+	if err != nil {
+		_ = control.Close()
+		return nil, fmt.Errorf("make the pipe of the run's output: %w", err)
+	}
+	defer func() { _ = write.Close() }()
+	command := &exec.Cmd{
+		Path: "/proc/self/exe", Args: []string{argv0}, Env: environment, Dir: "/",
+		Stderr: os.Stderr, ExtraFiles: []*os.File{theirs, write},
+		// A session of its own: a terminal's or a group's signals are not for it.
+		SysProcAttr: &syscall.SysProcAttr{Setsid: true},
+	}
+	if err := command.Start(); err != nil {
+		_, _ = control.Close(), output.Close()
+		return nil, fmt.Errorf("start the run's supervisor: %w", err)
+	}
+	s := &Supervisor{
+		command: command, control: control, output: output, requests: json.NewEncoder(control),
+		started: make(chan event, 1), exited: make(chan Exit, 1), cleared: make(chan int, 1), died: make(chan struct{}),
+	}
+	go s.receive()
+	return s, nil
+}
+
+// receive ends when the supervising process does.
+func (s *Supervisor) receive() {
+	defer close(s.died)
+	decoder := json.NewDecoder(s.control)
+	for {
+		var in event
+		if decoder.Decode(&in) != nil {
+			s.exit(Exit{Code: -1, Err: ErrDied})
+			return
+		}
+		switch in.Event {
+		case eventStarted, eventRefused:
+			s.started <- in
+		case eventExited:
+			s.exit(Exit{Code: in.Code, Signal: in.Signal})
+		case eventClear:
+			s.cleared <- in.Left
+		}
+	}
+}
+
+// exit keeps the first verdict.
+func (s *Supervisor) exit(exit Exit) {
+	select {
+	case s.exited <- exit:
+	default:
+	}
+}
+
+// Output is the read end of the command's output. The caller reads it to its
+// end; Close closes it.
+func (s *Supervisor) Output() *os.File { return s.output }
+
+// Exec starts the command. A syscall.Errno in the error says why it could not
+// be executed; ErrDied that there is no supervisor any more.
+func (s *Supervisor) Exec(ctx context.Context, command Command) (Started, error) {
+	err := s.send(request{
+		Op: opExec, Path: []byte(command.Path), Argv: toBytes(command.Argv),
+		Dir: []byte(command.Dir), Env: toBytes(command.Env),
+	})
+	if err != nil {
+		return Started{}, err
+	}
+	select {
+	case in := <-s.started:
+		if in.Event == eventRefused {
+			return Started{}, fmt.Errorf("execute %s: %w", command.Path, in.Errno)
+		}
+		return Started{PID: in.PID, At: in.At}, nil
+	case <-s.died:
+		return Started{}, ErrDied
+	case <-ctx.Done():
+		return Started{}, ctx.Err()
+	}
+}
+
+// Exited gets one value when the command has ended.
+func (s *Supervisor) Exited() <-chan Exit { return s.exited }
+
+// Interrupt sends the signal to the command's process group.
+func (s *Supervisor) Interrupt(signal syscall.Signal) error {
+	return s.send(request{Op: opSignal, Signal: signal})
+}
+
+// SignalAll sends the signal to everything that came from the command.
+func (s *Supervisor) SignalAll(signal syscall.Signal) error {
+	return s.send(request{Op: opSignal, Signal: signal, All: true})
+}
+
+// Kill ends everything that came from the command and returns when it is gone,
+// at the latest after a few seconds. It is for one goroutine.
+func (s *Supervisor) Kill() error {
+	if err := s.send(request{Op: opKill}); err != nil {
+		return err
+	}
+	select {
+	case left := <-s.cleared:
+		if left > 0 {
+			return fmt.Errorf("%d processes of the run are still alive after SIGKILL", left)
+		}
+		return nil
+	case <-s.died:
+		return ErrDied
+	}
+}
+
+func (s *Supervisor) send(out request) error {
+	s.sending.Lock()
+	defer s.sending.Unlock()
+	if err := s.requests.Encode(out); err != nil {
+		return fmt.Errorf("%w: %w", ErrDied, err)
+	}
+	return nil
+}
+
+// Close ends the supervising process, and with it whatever still runs, and
+// waits for it.
+func (s *Supervisor) Close() error {
+	// Closing the file would wait for the receiver, which waits for the child.
+	if raw, err := s.control.SyscallConn(); err == nil {
+		_ = raw.Control(func(fd uintptr) { _ = syscall.Shutdown(int(fd), syscall.SHUT_WR) })
+	}
+	err := s.command.Wait()
+	<-s.died
+	_, _ = s.control.Close(), s.output.Close()
+	if err != nil {
+		return fmt.Errorf("%w: %w", ErrDied, err)
+	}
+	return nil
+}

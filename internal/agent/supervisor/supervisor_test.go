@@ -1,0 +1,210 @@
+package supervisor_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"cloop.dev/cloop/internal/agent/supervisor"
+	"cloop.dev/cloop/internal/process"
+)
+
+func start(t *testing.T) *supervisor.Supervisor {
+	t.Helper()
+	s, err := supervisor.Start([]string{"PATH=" + os.Getenv("PATH")})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = s.Close() })
+	return s
+}
+
+func sh(t *testing.T, s *supervisor.Supervisor, script string) supervisor.Started {
+	t.Helper()
+	started, err := s.Exec(t.Context(), supervisor.Command{
+		Path: "/bin/sh", Argv: []string{"sh", "-c", script}, Dir: t.TempDir(), Env: []string{"PATH=" + os.Getenv("PATH")},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return started
+}
+
+func all(t *testing.T, s *supervisor.Supervisor) string {
+	t.Helper()
+	data, err := io.ReadAll(s.Output())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(data)
+}
+
+func TestHowACommandEnds(t *testing.T) {
+	for script, want := range map[string]supervisor.Exit{
+		"true":         {},
+		"exit 7":       {Code: 7},
+		"kill -9 $$":   {Code: -1, Signal: syscall.SIGKILL},
+		"kill -TERM 0": {Code: -1, Signal: syscall.SIGTERM},
+	} {
+		t.Run(script, func(t *testing.T) {
+			s := start(t)
+			sh(t, s, script)
+			if got := <-s.Exited(); got != want {
+				t.Errorf("got %+v, want %+v", got, want)
+			}
+		})
+	}
+}
+
+func TestWhatCannotBeExecuted(t *testing.T) {
+	dir := t.TempDir()
+	plain := filepath.Join(dir, "plain")
+	if err := os.WriteFile(plain, []byte("text"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for path, want := range map[string]syscall.Errno{"/no/such": syscall.ENOENT, plain: syscall.EACCES, dir: syscall.EACCES} {
+		_, err := start(t).Exec(t.Context(), supervisor.Command{Path: path, Argv: []string{path}, Dir: dir})
+		if !errors.Is(err, want) {
+			t.Errorf("%s: got %v, want %v", path, err, want)
+		}
+	}
+}
+
+func TestBothStreamsKeepTheirOrder(t *testing.T) {
+	s := start(t)
+	sh(t, s, `i=0; while [ $i -lt 500 ]; do echo $i; echo $((i+1)) >&2; i=$((i+2)); done`)
+	var want strings.Builder
+	for i := range 500 {
+		fmt.Fprintln(&want, i)
+	}
+	if got := all(t, s); got != want.String() {
+		t.Errorf("the records are out of order or incomplete: %d bytes of %d", len(got), want.Len())
+	}
+}
+
+func TestTheCommandInheritsNothing(t *testing.T) {
+	s := start(t)
+	sh(t, s, `ls -l /proc/self/fd | wc -l; ps -o sid= -p $$ 2>/dev/null; grep SigIgn /proc/self/status; trap - INT; env | grep -c . `)
+	got := all(t, s)
+	// A header, the three streams and the directory that ls itself reads.
+	if !strings.HasPrefix(got, "5\n") || !strings.Contains(got, "SigIgn:\t0000000000000000") {
+		t.Errorf("the command inherited descriptors or ignored signals:\n%s", got)
+	}
+}
+
+// escape leaves its session, its parent and its environment, and ignores every
+// signal that can be ignored.
+const escape = `(trap '' INT TERM HUP; setsid env -i /bin/sh -c 'trap "" INT TERM HUP; echo $$ > %s; while :; do sleep 0.05; done' >/dev/null 2>&1 &) `
+
+func TestKillFindsWhatEscaped(t *testing.T) {
+	s := start(t)
+	file := filepath.Join(t.TempDir(), "pid")
+	sh(t, s, fmt.Sprintf(escape, file)+fmt.Sprintf("; while [ ! -s %s ]; do sleep 0.01; done", file))
+	<-s.Exited()
+	escaped := identify(t, file)
+	if !escaped.Alive() {
+		t.Fatal("the escaped process is not alive before the kill")
+	}
+	if err := s.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	if escaped.Alive() {
+		t.Error("the escaped process survived")
+	}
+}
+
+func TestKillOutrunsAForkLoop(t *testing.T) {
+	s := start(t)
+	// Thirty-two generations at most, so that a failing test ends by itself.
+	sh(t, s, `f() { [ $1 -gt 0 ] && { (f $(($1-1))) & sleep 30; }; }; f 32 & f 32 & f 32 & echo up; wait`)
+	buffer := make([]byte, 3)
+	if _, err := io.ReadFull(s.Output(), buffer); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	all(t, s) // ends only when nobody holds the pipe
+}
+
+func TestNothingOutlivesTheAgent(t *testing.T) {
+	s := start(t)
+	file := filepath.Join(t.TempDir(), "pid")
+	started := sh(t, s, fmt.Sprintf(escape, file)+"; sleep 60")
+	leader, err := process.Identify(started.PID)
+	if err != nil {
+		t.Fatal(err)
+	}
+	escaped := identify(t, file)
+	if err := s.Close(); err != nil { // what the kernel does when the agent dies
+		t.Fatal(err)
+	}
+	if leader.Alive() || escaped.Alive() {
+		t.Errorf("alive after the end of the socket: leader %v, escaped %v", leader.Alive(), escaped.Alive())
+	}
+}
+
+func TestAKilledSupervisorIsNoticed(t *testing.T) {
+	s := start(t)
+	started := sh(t, s, `kill -9 $PPID; sleep 60`)
+	exit := <-s.Exited()
+	if !errors.Is(exit.Err, supervisor.ErrDied) {
+		t.Errorf("got %+v, want ErrDied", exit)
+	}
+	all(t, s) // the parent-death signal has ended the command
+	if err := s.Kill(); !errors.Is(err, supervisor.ErrDied) {
+		t.Errorf("Kill of pid %d: got %v, want ErrDied", started.PID, err)
+	}
+}
+
+func TestExecGivesUpWithItsContext(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	s := start(t)
+	_, err := s.Exec(ctx, supervisor.Command{Path: "/bin/true", Argv: []string{"true"}, Dir: "/"})
+	if err != nil && !errors.Is(err, context.Canceled) {
+		t.Error(err)
+	}
+}
+
+func identify(t *testing.T, file string) process.Identity {
+	t.Helper()
+	for deadline := time.Now().Add(10 * time.Second); time.Now().Before(deadline); time.Sleep(time.Millisecond) {
+		data, err := os.ReadFile(file)
+		if pid, convErr := strconv.Atoi(string(bytes.TrimSpace(data))); err == nil && convErr == nil {
+			identity, err := process.Identify(pid)
+			if err != nil {
+				t.Fatal(err)
+			}
+			return identity
+		}
+	}
+	t.Fatalf("%s never got a pid", file)
+	return process.Identity{}
+}
+
+func BenchmarkExec(b *testing.B) {
+	for b.Loop() {
+		b.StopTimer()
+		s, err := supervisor.Start(nil)
+		if err != nil {
+			b.Fatal(err)
+		}
+		b.StartTimer()
+		if _, err := s.Exec(b.Context(), supervisor.Command{Path: "/bin/true", Argv: []string{"true"}, Dir: "/"}); err != nil {
+			b.Fatal(err)
+		}
+		b.StopTimer()
+		_ = s.Close()
+		b.StartTimer()
+	}
+}
