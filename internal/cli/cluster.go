@@ -1,0 +1,51 @@
+package cli
+
+import (
+	"errors"
+	"fmt"
+
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"cloop.dev/cloop/apis/v1alpha1"
+)
+
+// errNoCluster is a machine without a kubeconfig.
+var errNoCluster = errors.New("no cluster: there is no kubeconfig; name one with --kubeconfig or KUBECONFIG")
+
+// clusterConfig is the connection that a kubeconfig context describes. Without
+// a file it is $KUBECONFIG, the default file or the Pod's own account, as with
+// kubectl; without a context it is the current one.
+func clusterConfig(kubeconfig, context string) (*rest.Config, error) {
+	rules := clientcmd.NewDefaultClientConfigLoadingRules()
+	rules.ExplicitPath = kubeconfig
+	config, err := clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules,
+		&clientcmd.ConfigOverrides{CurrentContext: context}).ClientConfig()
+	if clientcmd.IsEmptyConfig(err) {
+		return nil, errNoCluster
+	}
+	if err != nil {
+		if context != "" {
+			return nil, fmt.Errorf("find the cluster of context %s: %w", context, err)
+		}
+		return nil, fmt.Errorf("find the cluster: %w", err)
+	}
+	config.UserAgent = "cloop/" + buildVersion().Version
+	return config, nil
+}
+
+// clusterClient is a client for our kinds. It reads the API server itself, no
+// cache, and makes no request until it is used.
+func clusterClient(config *rest.Config) (client.WithWatch, error) {
+	scheme := runtime.NewScheme()
+	if err := v1alpha1.AddToScheme(scheme); err != nil {
+		return nil, err
+	}
+	kinds, err := client.NewWithWatch(config, client.Options{Scheme: scheme})
+	if err != nil {
+		return nil, fmt.Errorf("connect to the cluster at %s: %w", config.Host, err)
+	}
+	return kinds, nil
+}

@@ -1,0 +1,117 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"cloop.dev/cloop/apis/hubv1"
+	"cloop.dev/cloop/internal/hubclient"
+)
+
+// Exit codes of every command that does not exit with a run's own.
+const (
+	// codeNo says that the answer is no: invalid, differs, drifted,
+	// unhealthy, refused.
+	codeNo = 1
+	// codeNoAnswer says that there is no answer: usage, unreachable,
+	// unreadable.
+	codeNoAnswer = 2
+)
+
+// No is the error of a command that found its answer, and the answer is no.
+// The process exits with 1.
+type No struct {
+	// Message is printed; empty where the command has said it all already.
+	Message string
+}
+
+// Error is the message.
+func (n *No) Error() string { return n.Message }
+
+// exitCode ends the process with a code and without a word: what there is to
+// say has been said.
+type exitCode struct{ code int }
+
+func (e *exitCode) Error() string { return fmt.Sprintf("exit code %d", e.code) }
+
+func silent(code int) error { return &exitCode{code: code} }
+
+// usageError names the help that tells more.
+func usageError(cmd *cobra.Command, err error) error {
+	return fmt.Errorf("%w (see `%s --help`)", err, cmd.CommandPath())
+}
+
+// verdict is what an error means to whoever called cloop.
+type verdict struct {
+	message string
+	code    int
+}
+
+// verdictOf decides text and exit code of an error together.
+func verdictOf(err error) verdict {
+	message := oneLine(err.Error())
+	var (
+		code    *exitCode
+		no      *No
+		problem *hubv1.Problem
+	)
+	switch {
+	case errors.As(err, &code):
+		return verdict{code: code.code}
+	case errors.As(err, &no):
+		return verdict{message: message, code: codeNo}
+	case errors.As(err, &problem):
+		return problemVerdict(problem, message)
+	case errors.Is(err, hubclient.ErrPinMismatch):
+		return verdict{message + ": compare --hub-pin with what the hub logged at its start", codeNoAnswer}
+	case errors.Is(err, hubclient.ErrUnavailable):
+		return verdict{message + ": check that --hub names the hub, that it runs and that this machine reaches it", codeNoAnswer}
+	case errors.Is(err, context.Canceled):
+		return verdict{message: "interrupted", code: codeNoAnswer}
+	}
+	return verdict{message: message, code: codeNoAnswer}
+}
+
+// problemVerdict tells a hub that said no from one that could not be asked.
+func problemVerdict(problem *hubv1.Problem, message string) verdict {
+	switch problem.Status {
+	case http.StatusUnauthorized:
+		if problem.Remedy == "" {
+			message += ": give a token that the hub knows with --token-file or CLOOP_TOKEN"
+		}
+		return verdict{message, codeNoAnswer}
+	case http.StatusForbidden, http.StatusConflict, http.StatusGone, http.StatusPreconditionFailed,
+		http.StatusRequestEntityTooLarge, http.StatusUnprocessableEntity:
+		return verdict{message, codeNo}
+	}
+	return verdict{message, codeNoAnswer}
+}
+
+// chain lists what an error wraps, outermost first, one line each.
+func chain(err error) []string {
+	var links []string
+	for err != nil {
+		links = append(links, fmt.Sprintf("%T: %s", err, oneLine(err.Error())))
+		switch wrapped := err.(type) {
+		case interface{ Unwrap() error }:
+			err = wrapped.Unwrap()
+		case interface{ Unwrap() []error }:
+			for _, part := range wrapped.Unwrap() {
+				links = append(links, chain(part)...)
+			}
+			return links
+		default:
+			return links
+		}
+	}
+	return links
+}
+
+// oneLine keeps a message that holds line breaks, such as a Git server's, from
+// looking like several errors.
+func oneLine(text string) string { return strings.Join(strings.Fields(text), " ") }

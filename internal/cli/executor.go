@@ -1,0 +1,9 @@
+package cli
+
+import "github.com/spf13/cobra"
+
+func (a *app) newExecutorCommand() *cobra.Command {
+	cmd := &cobra.Command{Use: "executor", Short: "Where runs execute: pools, their controller, the runner"}
+	cmd.AddCommand(a.newPoolCommand())
+	return cmd
+}

@@ -1,0 +1,152 @@
+package cli
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"log/slog"
+
+	"github.com/spf13/cobra"
+)
+
+// app is what one invocation shares: where it reads and writes, and the flags
+// that every command has.
+type app struct {
+	stdin          io.Reader
+	stdout, stderr io.Writer
+	options        options
+}
+
+// options are the flags that every command has.
+type options struct {
+	hub       string
+	hubCAFile string
+	hubPin    string
+	tokenFile string
+	verbose   bool
+	output    []string
+}
+
+// Main runs one command line and returns the exit code of the process: 0, 1 or
+// 2 as package cli says, or the run's own with `run wait` and
+// `run start --wait`.
+func Main(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.Writer) int {
+	a := &app{stdin: stdin, stdout: stdout, stderr: stderr}
+	root := a.newRootCommand()
+	root.SetArgs(args)
+	root.SetIn(stdin)
+	root.SetOut(stdout)
+	root.SetErr(stderr)
+	return a.exit(root.ExecuteContext(ctx))
+}
+
+// exit prints an error in one line and returns the code that it stands for.
+func (a *app) exit(err error) int {
+	if err == nil {
+		return 0
+	}
+	verdict := verdictOf(err)
+	if verdict.message != "" {
+		fmt.Fprintln(a.stderr, "cloop: "+verdict.message)
+		if a.options.verbose {
+			for _, link := range chain(err) {
+				fmt.Fprintln(a.stderr, "  "+link)
+			}
+		}
+	}
+	return verdict.code
+}
+
+func (a *app) newRootCommand() *cobra.Command {
+	root := &cobra.Command{
+		Use:   "cloop",
+		Short: "Runner pools in Kubernetes, defined in Git",
+		Long: `cloop runs your projects' commands in Pods on clusters that you operate. Every
+pool of runners is defined in a Git repository, and where Git, hub and cluster
+differ is always on display.`,
+		SilenceErrors: true,
+		SilenceUsage:  true,
+		PersistentPreRunE: func(*cobra.Command, []string) error {
+			return a.options.checkOutput()
+		},
+	}
+	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
+		return usageError(cmd, err)
+	})
+	flags := root.PersistentFlags()
+	flags.StringVar(&a.options.hub, "hub", "", "`URL` of the hub ($CLOOP_HUB)")
+	flags.StringVar(&a.options.hubCAFile, "hub-ca-file", "", "PEM `FILE` of the certificates that alone are trusted for the hub ($CLOOP_HUB_CA_FILE)")
+	flags.StringVar(&a.options.hubPin, "hub-pin", "", "`PIN` of the hub's key, as cloop hub pin prints it ($CLOOP_HUB_PIN)")
+	flags.StringVar(&a.options.tokenFile, "token-file", "", "`FILE` with the token for the hub, - for standard input ($CLOOP_TOKEN_FILE; $CLOOP_TOKEN holds the token itself)")
+	flags.BoolVar(&a.options.verbose, "verbose", false, "say more: the whole chain of an error, debug lines in logs")
+	flags.StringSliceVarP(&a.options.output, "output", "o", nil, "`FORMAT` of what is shown: text, json or yaml (default text)")
+	root.AddCommand(
+		a.newExecutorCommand(),
+		a.newProjectCommand(),
+		a.newRunCommand(),
+		a.newVersionCommand(),
+	)
+	requireVerbs(root)
+	return root
+}
+
+// requireVerbs makes every command that only groups others say which there
+// are, and fail, where none or an unknown one is named: a script with a
+// misspelt verb must not take help text for success.
+func requireVerbs(cmd *cobra.Command) {
+	for _, child := range cmd.Commands() {
+		requireVerbs(child)
+	}
+	if !cmd.HasSubCommands() || cmd.RunE != nil {
+		check := cmd.Args
+		cmd.Args = func(cmd *cobra.Command, args []string) error {
+			if check == nil {
+				return nil
+			}
+			if err := check(cmd, args); err != nil {
+				return usageError(cmd, err)
+			}
+			return nil
+		}
+		return
+	}
+	cmd.Args = cobra.ArbitraryArgs
+	cmd.DisableFlagsInUseLine = true
+	cmd.SuggestionsMinimumDistance = 2
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		if len(args) == 0 {
+			if err := cmd.Help(); err != nil {
+				return err
+			}
+			return silent(codeNoAnswer)
+		}
+		message := fmt.Sprintf("unknown command %q for %q", args[0], cmd.CommandPath())
+		if near := cmd.SuggestionsFor(args[0]); len(near) > 0 {
+			message += fmt.Sprintf(": did you mean %q", near[0])
+		}
+		return usageError(cmd, fmt.Errorf("%s", message))
+	}
+}
+
+// logger writes the events of a long-running role to standard error, one JSON
+// object a line, with times in UTC.
+func (a *app) logger() *slog.Logger {
+	level := slog.LevelInfo
+	if a.options.verbose {
+		level = slog.LevelDebug
+	}
+	return slog.New(slog.NewJSONHandler(a.stderr, &slog.HandlerOptions{
+		Level: level,
+		ReplaceAttr: func(groups []string, attr slog.Attr) slog.Attr {
+			if len(groups) == 0 && attr.Key == slog.TimeKey {
+				attr.Value = slog.TimeValue(attr.Value.Time().UTC())
+			}
+			return attr
+		},
+	}))
+}
+
+// remark writes a line for people to standard error.
+func (a *app) remark(format string, args ...any) {
+	fmt.Fprintf(a.stderr, format+"\n", args...)
+}

@@ -1,0 +1,145 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"cloop.dev/cloop/apis/hubv1"
+	"cloop.dev/cloop/internal/hubclient"
+)
+
+func (a *app) newProjectCommand() *cobra.Command {
+	cmd := &cobra.Command{Use: "project", Short: "Projects: Git repositories whose commits are run"}
+	cmd.AddCommand(
+		a.newProjectCreateCommand(),
+		a.newProjectListCommand(),
+		a.newProjectShowCommand(),
+		a.newProjectBindCommand(),
+	)
+	return cmd
+}
+
+func (a *app) newProjectCreateCommand() *cobra.Command {
+	var request hubv1.CreateProjectRequest
+	cmd := &cobra.Command{
+		Use:     "create NAME --remote URL",
+		Short:   "Make a project",
+		Example: `  cloop project create app --remote https://git.example.com/team/app.git`,
+		Args:    cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if request.Remote == "" {
+				return usageError(cmd, errors.New("--remote is missing"))
+			}
+			hub, err := a.connect()
+			if err != nil {
+				return err
+			}
+			request.Name = args[0]
+			project, err := hub.CreateProject(cmd.Context(), request)
+			if err != nil {
+				return fmt.Errorf("create project %s: %w", args[0], err)
+			}
+			return a.show(project, func(w io.Writer) {
+				fmt.Fprintf(w, "Created project %s. Bind it to a pool with `cloop project bind %s POOL`.\n", project.Name, project.Name)
+			})
+		},
+	}
+	cmd.Flags().StringVar(&request.Remote, "remote", "", "https `URL` that runners clone from")
+	cmd.Flags().StringVar(&request.DefaultRef, "ref", "", "branch or tag to run where a run names none (`REF`; default main)")
+	return cmd
+}
+
+func (a *app) newProjectListCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:   "list",
+		Short: "List the projects",
+		Args:  cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			hub, err := a.connect()
+			if err != nil {
+				return err
+			}
+			projects, err := hub.ListProjects(cmd.Context())
+			if err != nil {
+				return fmt.Errorf("list projects: %w", err)
+			}
+			return a.show(hubv1.ProjectList{Items: projects}, func(w io.Writer) {
+				row(w, "NAME", "REMOTE", "REF", "EXECUTOR", "AGE")
+				for _, p := range projects {
+					row(w, p.Name, p.Remote, p.DefaultRef, dash(p.ExecutorID), age(time.Now(), p.CreatedAt))
+				}
+			})
+		},
+	}
+}
+
+func (a *app) newProjectShowCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:   "show PROJECT",
+		Short: "Show a project",
+		Args:  cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			hub, err := a.connect()
+			if err != nil {
+				return err
+			}
+			project, err := hub.GetProject(cmd.Context(), args[0])
+			if err != nil {
+				return fmt.Errorf("show project %s: %w", args[0], err)
+			}
+			return a.show(project, func(w io.Writer) {
+				row(w, "Name:", project.Name)
+				row(w, "ID:", project.ID)
+				row(w, "Remote:", project.Remote)
+				row(w, "Default ref:", project.DefaultRef)
+				row(w, "Executor:", dash(project.ExecutorID))
+				row(w, "Created:", project.CreatedAt.UTC().Format(time.RFC3339))
+			})
+		},
+	}
+}
+
+func (a *app) newProjectBindCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:   "bind PROJECT POOL",
+		Short: "Run a project on a pool",
+		Long:  `Run a project on a pool, given by its name or as pool:<id>.`,
+		Args:  cobra.ExactArgs(2),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			hub, err := a.connect()
+			if err != nil {
+				return err
+			}
+			executor, err := executorID(cmd.Context(), hub, args[1])
+			if err != nil {
+				return err
+			}
+			project, err := hub.BindProject(cmd.Context(), args[0], executor)
+			if err != nil {
+				return fmt.Errorf("bind project %s to %s: %w", args[0], args[1], err)
+			}
+			return a.show(project, func(w io.Writer) {
+				fmt.Fprintf(w, "Project %s runs on %s.\n", project.Name, project.ExecutorID)
+			})
+		},
+	}
+}
+
+// executorID is the binding of a pool that is given by name, by id or as the
+// binding itself.
+func executorID(ctx context.Context, hub *hubclient.Client, pool string) (string, error) {
+	if strings.HasPrefix(pool, "pool:") {
+		return pool, nil
+	}
+	found, err := hub.GetPool(ctx, pool)
+	if err != nil {
+		return "", fmt.Errorf("find pool %s: %w", pool, err)
+	}
+	return "pool:" + found.ID, nil
+}

@@ -1,0 +1,264 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/spf13/cobra"
+
+	"cloop.dev/cloop/apis/hubv1"
+)
+
+func (a *app) newRunCommand() *cobra.Command {
+	cmd := &cobra.Command{Use: "run", Short: "Runs: one execution of a command on a project's commit"}
+	cmd.AddCommand(
+		a.newRunStartCommand(),
+		a.newRunListCommand(),
+		a.newRunShowCommand(),
+		a.newRunLogsCommand(),
+		a.newRunCancelCommand(),
+		a.newRunWaitCommand(),
+	)
+	return cmd
+}
+
+func (a *app) newRunStartCommand() *cobra.Command {
+	var (
+		request hubv1.StartRunRequest
+		key     string
+		wait    bool
+	)
+	cmd := &cobra.Command{
+		Use:   "start --project PROJECT [--wait] -- COMMAND [ARGUMENT…]",
+		Short: "Queue a run",
+		Long: `Queue a run of a command on a commit of a project. With --wait, write the run's
+log to standard output and exit with the command's own exit code: 128 and the
+signal's number where a signal ended it, 1 where it ended without a code.`,
+		Example: `  cloop run start --project app -- make test
+  cloop run start --project app --ref v1.2.0 --wait -- ./check --all`,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if request.Project == "" {
+				return usageError(cmd, errors.New("--project is missing"))
+			}
+			if len(args) == 0 {
+				return usageError(cmd, errors.New("no command: write one after --"))
+			}
+			hub, err := a.connect()
+			if err != nil {
+				return err
+			}
+			request.Command = args
+			if key == "" {
+				// A key of our own lets the transport repeat a request whose
+				// answer was lost, without a second run.
+				key = uuid.NewString()
+			}
+			run, err := hub.StartRun(cmd.Context(), request, key)
+			if err != nil {
+				return fmt.Errorf("start a run of project %s: %w", request.Project, err)
+			}
+			if wait {
+				a.remark("run %s is %s%s", run.ID, run.State, because(run.Reason))
+				return a.follow(cmd.Context(), hub, run.ID)
+			}
+			return a.show(run, func(w io.Writer) {
+				fmt.Fprintf(w, "Run %s is %s%s.\nFollow it with `cloop run logs --follow %s`.\n", run.ID, run.State, because(run.Reason), run.ID)
+			})
+		},
+	}
+	flags := cmd.Flags()
+	flags.StringVar(&request.Project, "project", "", "`PROJECT` to run")
+	flags.StringVar(&request.Ref, "ref", "", "branch, tag or full commit (`REF`; default: the project's)")
+	flags.StringVar(&request.Failover, "failover", "", "whether to start the run again, once, if its runner is lost: once or never (default once)")
+	flags.StringVar(&key, "idempotency-key", "", "repeating a `KEY` returns the run that it started first")
+	flags.BoolVar(&wait, "wait", false, "show the log and exit with the command's exit code")
+	return cmd
+}
+
+func (a *app) newRunListCommand() *cobra.Command {
+	var (
+		project string
+		limit   int
+	)
+	cmd := &cobra.Command{
+		Use:   "list",
+		Short: "List runs, newest first",
+		Args:  cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			hub, err := a.connect()
+			if err != nil {
+				return err
+			}
+			runs, err := hub.ListRuns(cmd.Context(), project, limit)
+			if err != nil {
+				return fmt.Errorf("list runs: %w", err)
+			}
+			return a.show(hubv1.RunList{Items: runs}, func(w io.Writer) {
+				row(w, "RUN", "PROJECT", "STATE", "EXIT", "COMMIT", "AGE", "COMMAND")
+				for _, r := range runs {
+					row(w, r.ID, r.Project, r.State, exitText(r), dash(shortRevision(r.Commit)), age(time.Now(), r.QueuedAt), commandText(r.Command))
+				}
+			})
+		},
+	}
+	cmd.Flags().StringVar(&project, "project", "", "only runs of this `PROJECT`")
+	cmd.Flags().IntVar(&limit, "limit", 50, "at most `N` runs; 0: as many as the hub gives")
+	return cmd
+}
+
+func (a *app) newRunShowCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:   "show RUN",
+		Short: "Show a run",
+		Args:  cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			hub, err := a.connect()
+			if err != nil {
+				return err
+			}
+			run, err := hub.GetRun(cmd.Context(), args[0])
+			if err != nil {
+				return fmt.Errorf("show run %s: %w", args[0], err)
+			}
+			return a.show(run, func(w io.Writer) { printRun(w, run) })
+		},
+	}
+}
+
+func (a *app) newRunLogsCommand() *cobra.Command {
+	var (
+		follow bool
+		offset int64
+	)
+	cmd := &cobra.Command{
+		Use:   "logs RUN",
+		Short: "Write a run's log to standard output",
+		Args:  cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			hub, err := a.connect()
+			if err != nil {
+				return err
+			}
+			if follow {
+				return a.copyLog(cmd.Context(), hub, args[0], offset, a.stdout)
+			}
+			log, err := hub.Logs(cmd.Context(), args[0], offset, false)
+			if err != nil {
+				return fmt.Errorf("read the log of run %s: %w", args[0], err)
+			}
+			defer func() { _ = log.Close() }()
+			if _, err := io.Copy(a.stdout, log); err != nil {
+				return fmt.Errorf("read the log of run %s: %w", args[0], err)
+			}
+			return nil
+		},
+	}
+	cmd.Flags().BoolVarP(&follow, "follow", "f", false, "go on until the run is settled")
+	cmd.Flags().Int64Var(&offset, "offset", 0, "start after this many `BYTES`")
+	return cmd
+}
+
+func (a *app) newRunCancelCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:   "cancel RUN",
+		Short: "Stop a run; one that waits is cancelled at once",
+		Args:  cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			hub, err := a.connect()
+			if err != nil {
+				return err
+			}
+			run, err := hub.CancelRun(cmd.Context(), args[0])
+			if err != nil {
+				return fmt.Errorf("cancel run %s: %w", args[0], err)
+			}
+			return a.show(run, func(w io.Writer) {
+				fmt.Fprintf(w, "Run %s is %s%s.\n", run.ID, run.State, because(run.Reason))
+			})
+		},
+	}
+}
+
+func (a *app) newRunWaitCommand() *cobra.Command {
+	var timeout time.Duration
+	cmd := &cobra.Command{
+		Use:   "wait RUN",
+		Short: "Wait for a run to end and exit with its exit code",
+		Args:  cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			hub, err := a.connect()
+			if err != nil {
+				return err
+			}
+			ctx := cmd.Context()
+			if timeout > 0 {
+				var cancel context.CancelFunc
+				ctx, cancel = context.WithTimeoutCause(ctx, timeout, fmt.Errorf("run %s has not ended within %s", args[0], timeout))
+				defer cancel()
+			}
+			run, err := a.settled(ctx, hub, args[0])
+			if err != nil {
+				return err
+			}
+			if err := a.show(run, func(w io.Writer) { printRun(w, run) }); err != nil {
+				return err
+			}
+			return runExit(run)
+		},
+	}
+	cmd.Flags().DurationVar(&timeout, "timeout", 0, "give up after this long; 0: never")
+	return cmd
+}
+
+func printRun(w io.Writer, r hubv1.Run) {
+	row(w, "Run:", r.ID)
+	row(w, "Project:", r.Project)
+	row(w, "Command:", commandText(r.Command))
+	row(w, "State:", string(r.State)+because(r.Reason))
+	if r.ExitCode != nil || r.Signal != "" {
+		row(w, "Exit:", exitText(r))
+	}
+	row(w, "Commit:", dash(r.Commit))
+	row(w, "Attempt:", r.Attempt)
+	row(w, "Runner:", dash(r.Runner))
+	row(w, "Started by:", r.StartedBy)
+	row(w, "Queued:", r.QueuedAt.UTC().Format(time.RFC3339))
+	for _, step := range []struct {
+		name string
+		at   *time.Time
+	}{{"Handed out:", r.HandedAt}, {"Started:", r.StartedAt}, {"First log:", r.FirstLogAt}, {"Settled:", r.SettledAt}} {
+		if step.at != nil {
+			row(w, step.name, fmt.Sprintf("%s (after %s)", step.at.UTC().Format(time.RFC3339), step.at.Sub(r.QueuedAt).Round(time.Millisecond)))
+		}
+	}
+}
+
+func commandText(command []string) string {
+	words := make([]string, len(command))
+	for i, word := range command {
+		words[i] = shellQuote(word)
+	}
+	return strings.Join(words, " ")
+}
+
+func exitText(r hubv1.Run) string {
+	if r.Signal != "" {
+		return r.Signal
+	}
+	if r.ExitCode != nil {
+		return fmt.Sprint(*r.ExitCode)
+	}
+	return "-"
+}
+
+func because(reason string) string {
+	if reason == "" {
+		return ""
+	}
+	return ": " + reason
+}
