@@ -40,3 +40,12 @@ func TestAuditLogCountsRequests(t *testing.T) {
 		t.Fatalf("audit log has %d bytes: %v", len(data), err)
 	}
 }
+
+func TestInstallCRDsTwice(t *testing.T) {
+	config, err := clustertest.Start(t).RESTConfig()
+	if err != nil {
+		t.Fatal(err)
+	}
+	clustertest.InstallCRDs(t, config)
+	clustertest.InstallCRDs(t, config)
+}
