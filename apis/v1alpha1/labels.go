@@ -19,6 +19,13 @@ const (
 	LabelPoolSyncName      = "poolsync.cloop.dev/name"
 	LabelPoolSyncNamespace = "poolsync.cloop.dev/namespace"
 
+	// AnnotationPoolName, AnnotationRunnerID and AnnotationMintKey are on a
+	// runner Pod and its Secret: the ExecutorPool's name, the hub's runner id
+	// and the key that the runner was minted with, unshortened.
+	AnnotationPoolName = "cloop.dev/pool-name"
+	AnnotationRunnerID = "cloop.dev/runner-id"
+	AnnotationMintKey  = "cloop.dev/mint-key"
+
 	// AnnotationForceDelete, "true" on an ExecutorPool that is being deleted,
 	// deletes busy runners as well: it stops runs.
 	AnnotationForceDelete = "cloop.dev/force-delete"
