@@ -74,7 +74,7 @@ func split(file string, data []byte) ([]part, *Problem) {
 		if err != nil {
 			line, message := yamlError(err, 0)
 			syntax = &Problem{
-				Rule: RuleSyntax, Severity: SeverityError, File: file, Line: line, Column: 1,
+				Rule: RuleSyntax, Severity: SeverityError, File: file, Line: brokenLine(data, line), Column: 1,
 				Message: message, Hint: "documents after this line were not read",
 			}
 			break
@@ -199,6 +199,32 @@ func yamlError(err error, offset int) (line int, message string) {
 		}
 	}
 	return max(offset+1, 1), message
+}
+
+// brokenLine narrows a syntax error down. The parser names the line on which
+// the broken mapping or list begins; the line after the longest text that
+// parses is where a person has to look.
+func brokenLine(data []byte, reported int) int {
+	// Each attempt parses again, so that a long tail is not tried to its end.
+	const attempts = 200
+	offsets := lineOffsets(data)
+	broken := reported
+	for line := reported; line < min(reported+attempts, len(offsets)-1); line++ {
+		if parses(data[:offsets[line]]) {
+			broken = line + 1
+		}
+	}
+	return broken
+}
+
+func parses(data []byte) bool {
+	decoder := yamlv3.NewDecoder(bytes.NewReader(data))
+	for {
+		err := decoder.Decode(&yamlv3.Node{})
+		if err != nil {
+			return errors.Is(err, io.EOF)
+		}
+	}
 }
 
 func lineOffsets(data []byte) []int {
