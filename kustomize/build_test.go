@@ -1,0 +1,185 @@
+package kustomize
+
+import (
+	"slices"
+	"strings"
+	"testing"
+
+	"sigs.k8s.io/kustomize/api/krusty"
+	"sigs.k8s.io/kustomize/api/resmap"
+	"sigs.k8s.io/kustomize/kyaml/filesys"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"sigs.k8s.io/yaml"
+)
+
+func TestEveryFolderBuilds(t *testing.T) {
+	for folder, want := range map[string]int{
+		"crd": 3, "rbac": 10, "rbac/executor": 3, "rbac/fleet": 7,
+		"controller": 2, "controller/executor": 1, "controller/fleet": 1, "default": 17,
+	} {
+		t.Run(folder, func(t *testing.T) {
+			if got := build(t, folder).Size(); got != want {
+				t.Errorf("%d objects, want %d", got, want)
+			}
+		})
+	}
+}
+
+// Everything that the default installs in a namespace finds its namespace, its
+// account and its role there.
+func TestDefaultIsComplete(t *testing.T) {
+	names := map[string]bool{}
+	objects := build(t, "default").Resources()
+	for _, object := range objects {
+		names[object.GetKind()+" "+object.GetNamespace()+"/"+object.GetName()] = true
+	}
+	need := func(name string) {
+		t.Helper()
+		if !names[name] {
+			t.Errorf("there is no %s", name)
+		}
+	}
+	for _, object := range objects {
+		if namespace := object.GetNamespace(); namespace != "" {
+			need("Namespace /" + namespace)
+		}
+		switch object.GetKind() {
+		case "Deployment":
+			deployment := decode[appsv1.Deployment](t, object.MustYaml())
+			need("ServiceAccount " + deployment.Namespace + "/" + deployment.Spec.Template.Spec.ServiceAccountName)
+		case "RoleBinding", "ClusterRoleBinding":
+			binding := decode[rbacv1.RoleBinding](t, object.MustYaml())
+			for _, subject := range binding.Subjects {
+				need("ServiceAccount " + subject.Namespace + "/" + subject.Name)
+			}
+			namespace := binding.Namespace
+			if binding.RoleRef.Kind == "ClusterRole" {
+				namespace = ""
+			}
+			need(binding.RoleRef.Kind + " " + namespace + "/" + binding.RoleRef.Name)
+		}
+	}
+}
+
+// The controllers meet the profile that their namespaces enforce, and more.
+func TestDeploymentsAreHardened(t *testing.T) {
+	for _, object := range build(t, "controller").Resources() {
+		spec := decode[appsv1.Deployment](t, object.MustYaml()).Spec.Template.Spec
+		context := spec.Containers[0].SecurityContext
+		if !*spec.SecurityContext.RunAsNonRoot || spec.SecurityContext.SeccompProfile.Type != "RuntimeDefault" ||
+			*context.AllowPrivilegeEscalation || !*context.ReadOnlyRootFilesystem || !slices.Equal(context.Capabilities.Drop, []corev1.Capability{"ALL"}) {
+			t.Errorf("%s is not hardened", object.GetName())
+		}
+	}
+}
+
+// Neither controller can read what the other one guards.
+func TestRolesStayApart(t *testing.T) {
+	for _, object := range roles(t, Namespaces{}) {
+		if !strings.HasSuffix(object.GetKind(), "Role") {
+			continue
+		}
+		role := decodeObject[rbacv1.ClusterRole](t, object)
+		for _, rule := range role.Rules {
+			for _, list := range [][]string{rule.APIGroups, rule.Resources, rule.Verbs} {
+				if slices.Contains(list, "*") {
+					t.Errorf("%s grants everything of something: %v", role.Name, rule)
+				}
+			}
+			if object.GetKind() == "ClusterRole" && (!slices.Equal(rule.APIGroups, []string{"cloop.dev"}) || !slices.Equal(rule.Resources, []string{"executorpools"})) {
+				t.Errorf("%s grants more than pools across namespaces: %v", role.Name, rule)
+			}
+		}
+	}
+}
+
+func TestRolesMoveToOtherNamespaces(t *testing.T) {
+	objects := roles(t, Namespaces{Executor: "gpu", Fleet: "git"})
+	if len(objects) != 10 {
+		t.Errorf("%d objects, want 10", len(objects))
+	}
+	for _, object := range objects {
+		text, err := yaml.Marshal(object.Object)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, old := range []string{defaultExecutorNamespace, defaultFleetNamespace} {
+			if strings.Contains(string(text), "namespace: "+old) {
+				t.Errorf("%s still speaks of %s:\n%s", object.GetName(), old, text)
+			}
+		}
+	}
+}
+
+// What Roles returns is what kustomize builds.
+func TestRolesAreTheManifests(t *testing.T) {
+	built := map[string]string{}
+	for _, object := range build(t, "rbac").Resources() {
+		built[object.GetKind()+object.GetName()] = object.MustYaml()
+	}
+	for _, object := range roles(t, Namespaces{}) {
+		text, err := yaml.Marshal(object.Object)
+		if err != nil {
+			t.Fatal(err)
+		}
+		want := decode[map[string]any](t, built[object.GetKind()+object.GetName()])
+		got := decode[map[string]any](t, string(text))
+		if !equal(t, got, want) {
+			t.Errorf("%s %s is %v, kustomize builds %v", object.GetKind(), object.GetName(), got, want)
+		}
+	}
+}
+
+func build(t *testing.T, folder string) resmap.ResMap {
+	t.Helper()
+	built, err := krusty.MakeKustomizer(krusty.MakeDefaultOptions()).Run(filesys.MakeFsOnDisk(), folder)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return built
+}
+
+func roles(t *testing.T, n Namespaces) []*unstructured.Unstructured {
+	t.Helper()
+	objects, err := Roles(n)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return objects
+}
+
+func decode[T any](t *testing.T, text string) T {
+	t.Helper()
+	var into T
+	if err := yaml.Unmarshal([]byte(text), &into); err != nil {
+		t.Fatal(err)
+	}
+	return into
+}
+
+func decodeObject[T any](t *testing.T, object *unstructured.Unstructured) T {
+	t.Helper()
+	var into T
+	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(object.Object, &into); err != nil {
+		t.Fatal(err)
+	}
+	return into
+}
+
+func equal(t *testing.T, a, b any) bool {
+	t.Helper()
+	one, err := yaml.Marshal(a)
+	if err != nil {
+		t.Fatal(err)
+	}
+	other, err := yaml.Marshal(b)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(one) == string(other)
+}
