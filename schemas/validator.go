@@ -191,7 +191,7 @@ func (c *verdict) validate() {
 		return
 	}
 	if blocking(metadata) || blocking(errs) {
-		c.add(RuleCEL, "", "some validation rules were not checked because the object was invalid; correct the existing errors to complete validation", "")
+		c.add(RuleCEL, "", "Invalid value: null: some validation rules were not checked because the object was invalid; correct the existing errors to complete validation", "")
 		// It names nothing that is wrong.
 		c.problems[len(c.problems)-1].Severity = SeverityWarning
 		return
