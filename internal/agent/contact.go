@@ -1,0 +1,152 @@
+package agent
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"k8s.io/utils/clock"
+
+	"cloop.dev/cloop/apis/hubv1"
+	"cloop.dev/cloop/internal/hubclient"
+)
+
+// lease is how long the hub trusts this runner. It counts from when a heartbeat
+// that the hub confirmed was sent, so it never ends later than the hub's own.
+type lease struct {
+	clock        clock.Clock
+	life, margin time.Duration
+
+	mu   sync.Mutex // guards last
+	last time.Time
+}
+
+func (l *lease) renew(sent time.Time) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if sent.After(l.last) {
+		l.last = sent
+	}
+}
+
+func (l *lease) contact() time.Time {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.last
+}
+
+// untilFence is how long a run may still live; zero or less: not at all.
+func (l *lease) untilFence() time.Duration {
+	return l.contact().Add(l.life - l.margin).Sub(l.clock.Now())
+}
+
+// over says that the hub has settled without this runner by now.
+func (l *lease) over() bool {
+	return l.clock.Now().After(l.contact().Add(l.life + l.margin))
+}
+
+// guard sends on fenced, once for each loss of contact, when a run must not
+// live any longer. It ends with the context.
+func (l *lease) guard(ctx context.Context, fenced chan<- struct{}) {
+	var reported time.Time
+	for {
+		contact, left := l.contact(), l.untilFence()
+		if left <= 0 && contact.After(reported) {
+			reported = contact
+			select {
+			case fenced <- struct{}{}:
+			case <-ctx.Done():
+				return
+			}
+			continue
+		}
+		if left <= 0 {
+			// Contact may come back; look again soon.
+			left = l.life / 10
+		}
+		if !sleep(ctx, l.clock, left) {
+			return
+		}
+	}
+}
+
+// beat sends heartbeats until the context ends. Each confirmed one renews the
+// lease and sends what the hub says the runner's state is; a session that ended
+// sends its error and ends the loop.
+func (r *runner) beat(ctx context.Context, states chan<- hubv1.RunnerState, ended chan<- error) {
+	var backoff hubclient.Backoff
+	for pause := r.heartbeat; ; {
+		if !sleep(ctx, r.clock, pause) {
+			return
+		}
+		sent := r.clock.Now()
+		tryCtx, cancel := context.WithTimeout(ctx, max(r.heartbeat, minTry))
+		answer, err := r.session.Heartbeat(tryCtx)
+		cancel()
+		switch {
+		case err == nil:
+			if backoff != (hubclient.Backoff{}) {
+				r.log.Info("contact with the hub is back")
+			}
+			backoff.Reset()
+			r.lease.renew(sent)
+			pause = r.heartbeat
+			select {
+			case states <- answer.State:
+			case <-ctx.Done():
+				return
+			}
+		case ctx.Err() != nil:
+			return
+		case sessionEnded(err):
+			select {
+			case ended <- err:
+			case <-ctx.Done():
+			}
+			return
+		default:
+			if backoff == (hubclient.Backoff{}) {
+				r.log.Warn("heartbeat failed, trying again", "error", err)
+			}
+			pause = min(backoff.Next(), r.heartbeat)
+		}
+	}
+}
+
+// minTry bounds one heartbeat from below: a slow hub is not a lost one.
+const minTry = 2 * time.Second
+
+// watch sends every snapshot until the context ends. It connects again whenever
+// the stream breaks; the first snapshot of a new stream is whole.
+func (r *runner) watch(ctx context.Context, snapshots chan<- hubv1.RunnerSnapshot, ended chan<- error) {
+	var backoff hubclient.Backoff
+	for {
+		for snapshot, err := range r.session.RunnerWatch(ctx) {
+			if ctx.Err() != nil {
+				return
+			}
+			if err == nil {
+				backoff.Reset()
+				select {
+				case snapshots <- snapshot:
+					continue
+				case <-ctx.Done():
+					return
+				}
+			}
+			if sessionEnded(err) {
+				select {
+				case ended <- err:
+				case <-ctx.Done():
+				}
+				return
+			}
+			if backoff == (hubclient.Backoff{}) {
+				r.log.Info("the watch ended, connecting again", "error", err)
+			}
+		}
+		if !sleep(ctx, r.clock, backoff.Next()) {
+			return
+		}
+	}
+}
