@@ -84,6 +84,7 @@ differ is always on display.`,
 		a.newExecutorCommand(),
 		a.newProjectCommand(),
 		a.newRunCommand(),
+		a.newFleetCommand(),
 		a.newVersionCommand(),
 	)
 	requireVerbs(root)

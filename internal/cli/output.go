@@ -131,6 +131,14 @@ func row(w io.Writer, cells ...any) {
 	fmt.Fprint(w, "\n")
 }
 
+// listed keeps an empty list from being shown as null.
+func listed[T any](items []T) []T {
+	if items == nil {
+		return []T{}
+	}
+	return items
+}
+
 // dash stands for an empty cell, so that columns can be counted by a script.
 func dash(text string) string {
 	if text == "" {

@@ -44,10 +44,10 @@ type poolFlags struct {
 
 func (f *poolFlags) register(cmd *cobra.Command) {
 	flags := cmd.Flags()
-	flags.Int32Var(&f.maxRunners, "max-runners", 0, "the most runners that the pool may have at once, over all clusters (`N`)")
-	flags.StringToStringVar(&f.labels, "label", nil, "label that runners enroll with (`KEY=VALUE`, several times)")
-	flags.StringSliceVar(&f.audience, "audience", nil, "who may start runs: user:, group: or role: entries; empty: anyone (`ENTRY`, several times)")
-	flags.StringVar(&f.owner, "owner", "", "owner of the pool: a user:, group: or role: `ENTRY`")
+	flags.Int32Var(&f.maxRunners, "max-runners", 0, "at most `N` runners at once, over all clusters")
+	flags.StringToStringVar(&f.labels, "label", nil, "label `KEY=VALUE` that runners enroll with; several times")
+	flags.StringSliceVar(&f.audience, "audience", nil, "user:, group: or role: `ENTRY` that may start runs, several times; none: anyone")
+	flags.StringVar(&f.owner, "owner", "", "user:, group: or role: `ENTRY` that owns the pool")
 }
 
 // created is what `pool create` shows as JSON or YAML.
@@ -108,7 +108,7 @@ once: the hub keeps only its hash.`,
 		},
 	}
 	definition.register(cmd)
-	cmd.Flags().StringVar(&harness, "harness", "command", "harness that the pool's runners carry (`NAME`)")
+	cmd.Flags().StringVar(&harness, "harness", "command", "`NAME` of the harness that the pool's runners carry")
 	place.register(cmd)
 	return cmd
 }
@@ -132,7 +132,7 @@ func (a *app) newPoolListCommand() *cobra.Command {
 			if err != nil {
 				return fmt.Errorf("list pools: %w", err)
 			}
-			return a.show(hubv1.PoolList{Items: pools}, func(w io.Writer) {
+			return a.show(hubv1.PoolList{Items: listed(pools)}, func(w io.Writer) {
 				row(w, "NAME", "STATE", "MAX", "STARTING", "IDLE", "BUSY", "QUEUED", "MANAGED BY", "CONTACT")
 				for _, p := range pools {
 					row(w, p.Name, poolState(p), p.MaxRunners, p.Runners.Starting, p.Runners.Idle, p.Runners.Busy,
@@ -166,7 +166,7 @@ func (a *app) newPoolShowCommand() *cobra.Command {
 			shown := struct {
 				hubv1.Pool
 				RunnerList []hubv1.PoolRunner `json:"runnerList"`
-			}{pool, runners}
+			}{pool, listed(runners)}
 			return a.show(shown, func(w io.Writer) { printPool(w, pool, runners) })
 		},
 	}
@@ -231,7 +231,7 @@ func (a *app) newPoolCordonCommand() *cobra.Command {
 			}, "Cordoned pool %s: busy runners finish, nothing new starts.\n")
 		},
 	}
-	cmd.Flags().StringVar(&reason, "reason", "", "why, shown to whoever waits (`TEXT`)")
+	cmd.Flags().StringVar(&reason, "reason", "", "`TEXT` that whoever waits is shown")
 	return cmd
 }
 

@@ -51,7 +51,7 @@ func (a *app) newProjectCreateCommand() *cobra.Command {
 		},
 	}
 	cmd.Flags().StringVar(&request.Remote, "remote", "", "https `URL` that runners clone from")
-	cmd.Flags().StringVar(&request.DefaultRef, "ref", "", "branch or tag to run where a run names none (`REF`; default main)")
+	cmd.Flags().StringVar(&request.DefaultRef, "ref", "", "`REF`, a branch or tag, to run where a run names none (default main)")
 	return cmd
 }
 
@@ -69,7 +69,7 @@ func (a *app) newProjectListCommand() *cobra.Command {
 			if err != nil {
 				return fmt.Errorf("list projects: %w", err)
 			}
-			return a.show(hubv1.ProjectList{Items: projects}, func(w io.Writer) {
+			return a.show(hubv1.ProjectList{Items: listed(projects)}, func(w io.Writer) {
 				row(w, "NAME", "REMOTE", "REF", "EXECUTOR", "AGE")
 				for _, p := range projects {
 					row(w, p.Name, p.Remote, p.DefaultRef, dash(p.ExecutorID), age(time.Now(), p.CreatedAt))

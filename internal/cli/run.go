@@ -73,9 +73,9 @@ signal's number where a signal ended it, 1 where it ended without a code.`,
 	}
 	flags := cmd.Flags()
 	flags.StringVar(&request.Project, "project", "", "`PROJECT` to run")
-	flags.StringVar(&request.Ref, "ref", "", "branch, tag or full commit (`REF`; default: the project's)")
-	flags.StringVar(&request.Failover, "failover", "", "whether to start the run again, once, if its runner is lost: once or never (default once)")
-	flags.StringVar(&key, "idempotency-key", "", "repeating a `KEY` returns the run that it started first")
+	flags.StringVar(&request.Ref, "ref", "", "`REF`, a branch, tag or full commit (default: the project's)")
+	flags.StringVar(&request.Failover, "failover", "", "`WHEN` to start the run again if its runner is lost: once or never (default once)")
+	flags.StringVar(&key, "idempotency-key", "", "`KEY` whose repetition returns the run that it started first")
 	flags.BoolVar(&wait, "wait", false, "show the log and exit with the command's exit code")
 	return cmd
 }
@@ -98,7 +98,7 @@ func (a *app) newRunListCommand() *cobra.Command {
 			if err != nil {
 				return fmt.Errorf("list runs: %w", err)
 			}
-			return a.show(hubv1.RunList{Items: runs}, func(w io.Writer) {
+			return a.show(hubv1.RunList{Items: listed(runs)}, func(w io.Writer) {
 				row(w, "RUN", "PROJECT", "STATE", "EXIT", "COMMIT", "AGE", "COMMAND")
 				for _, r := range runs {
 					row(w, r.ID, r.Project, r.State, exitText(r), dash(shortRevision(r.Commit)), age(time.Now(), r.QueuedAt), commandText(r.Command))

@@ -1,0 +1,252 @@
+package cli_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"log"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"cloop.dev/cloop/apis/hubv1"
+	"cloop.dev/cloop/internal/cli"
+	"cloop.dev/cloop/internal/hubclient"
+)
+
+// token is what the stub hub lets in.
+const token = "cloop_adm1_test"
+
+// result is what one command line did.
+type result struct {
+	code           int
+	stdout, stderr string
+}
+
+// cloop runs a command line with nothing on standard input.
+func cloop(t *testing.T, args ...string) result {
+	t.Helper()
+	return cloopReading(t, "", args...)
+}
+
+func cloopReading(t *testing.T, stdin string, args ...string) result {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	var stdout, stderr bytes.Buffer
+	code := cli.Main(ctx, args, strings.NewReader(stdin), &stdout, &stderr)
+	return result{code, stdout.String(), stderr.String()}
+}
+
+// want compares the parts that a test cares for; an empty stderr must be empty.
+func (r result) want(t *testing.T, code int, stdout, stderr string) {
+	t.Helper()
+	if r.code != code {
+		t.Errorf("exit code %d, want %d", r.code, code)
+	}
+	if r.stdout != stdout {
+		t.Errorf("stdout is\n%s\nwant\n%s", r.stdout, stdout)
+	}
+	if r.stderr != stderr {
+		t.Errorf("stderr is\n%s\nwant\n%s", r.stderr, stderr)
+	}
+	if t.Failed() {
+		t.Logf("stdout:\n%s\nstderr:\n%s", r.stdout, r.stderr)
+	}
+}
+
+// calls records what reached the stub hub: "METHOD /path body".
+type calls []string
+
+// stubHub serves fixed answers on HTTPS: "METHOD /path" → a value sent as JSON
+// with 200, a *hubv1.Problem with its own status, or a handler. The
+// environment points at it.
+func stubHub(t *testing.T, answers map[string]any) *calls {
+	t.Helper()
+	seen := &calls{}
+	server := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.Header.Get("Authorization") != "Bearer "+token {
+			send(w, &hubv1.Problem{Status: http.StatusUnauthorized, Code: hubv1.CodeUnauthenticated, Detail: "the token is not known"})
+			return
+		}
+		var body bytes.Buffer
+		_, _ = body.ReadFrom(r.Body)
+		*seen = append(*seen, strings.TrimSpace(fmt.Sprintf("%s %s %s", r.Method, r.URL.RequestURI(), body.String())))
+		switch answer := answers[r.Method+" "+r.URL.Path].(type) {
+		case nil:
+			send(w, &hubv1.Problem{Status: http.StatusNotFound, Code: hubv1.CodeNotFound, Detail: "there is no " + r.URL.Path})
+		case http.HandlerFunc:
+			answer(w, r)
+		default:
+			send(w, answer)
+		}
+	}))
+	// A connection that a test breaks is no news.
+	server.Config.ErrorLog = log.New(io.Discard, "", 0)
+	server.StartTLS()
+	t.Cleanup(server.Close)
+	t.Setenv("CLOOP_HUB", server.URL)
+	t.Setenv("CLOOP_HUB_PIN", hubclient.Pin(server.Certificate()))
+	t.Setenv("CLOOP_HUB_CA_FILE", "")
+	t.Setenv("CLOOP_TOKEN", token)
+	t.Setenv("CLOOP_TOKEN_FILE", "")
+	return seen
+}
+
+func send(w http.ResponseWriter, value any) {
+	status, kind := http.StatusOK, "application/json"
+	if problem, ok := value.(*hubv1.Problem); ok {
+		status, kind = problem.Status, "application/problem+json"
+	}
+	w.Header().Set("Content-Type", kind)
+	w.WriteHeader(status)
+	_ = json.NewEncoder(w).Encode(value)
+}
+
+// events answers with one Server-Sent Event per value, then ends.
+func events[T any](values ...T) http.HandlerFunc {
+	return func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "text/event-stream")
+		for i, value := range values {
+			encoded, _ := json.Marshal(value)
+			_, _ = fmt.Fprintf(w, "id: %d\ndata: %s\n\n", i+1, encoded)
+		}
+	}
+}
+
+func noHub(t *testing.T) {
+	t.Helper()
+	for _, name := range []string{"CLOOP_HUB", "CLOOP_HUB_PIN", "CLOOP_HUB_CA_FILE", "CLOOP_TOKEN", "CLOOP_TOKEN_FILE"} {
+		t.Setenv(name, "")
+	}
+	t.Setenv("KUBECONFIG", filepath.Join(t.TempDir(), "none"))
+}
+
+func writeFile(t *testing.T, content string) string {
+	t.Helper()
+	name := filepath.Join(t.TempDir(), "file")
+	if err := os.WriteFile(name, []byte(content), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return name
+}
+
+func TestErrorsSayWhatToDo(t *testing.T) {
+	for name, test := range map[string]struct {
+		args   []string
+		stderr string
+	}{
+		"unknown verb": {
+			[]string{"run", "strat"},
+			"cloop: unknown command \"strat\" for \"cloop run\": did you mean \"start\" (see `cloop run --help`)\n",
+		},
+		"unknown flag": {
+			[]string{"run", "list", "--pool", "x"},
+			"cloop: unknown flag: --pool (see `cloop run list --help`)\n",
+		},
+		"missing argument": {
+			[]string{"run", "show"},
+			"cloop: accepts 1 arg(s), received 0 (see `cloop run show --help`)\n",
+		},
+		"unknown format": {
+			[]string{"run", "list", "-o", "xml"},
+			"cloop: -o xml: no such format: use text, json or yaml\n",
+		},
+		"two formats on one stream": {
+			[]string{"run", "list", "-o", "json,text"},
+			"cloop: -o json,text: only one format can go to standard output: write the others to a file with -o text=FILE\n",
+		},
+		"no hub": {
+			[]string{"run", "list"},
+			"cloop: no hub: name one with --hub URL or CLOOP_HUB\n",
+		},
+		"no token": {
+			[]string{"--hub", "https://hub.example.com", "run", "list"},
+			"cloop: no token for the hub: name a file with --token-file, or set CLOOP_TOKEN or CLOOP_TOKEN_FILE\n",
+		},
+		"no surface": {
+			[]string{"fleet", "status"},
+			"cloop: nothing to look at: name a hub with --hub, a cluster with --cluster, or both\n",
+		},
+		"no maximum": {
+			[]string{"executor", "pool", "create", "gpu"},
+			"cloop: --max-runners is missing (see `cloop executor pool create --help`)\n",
+		},
+		"no command": {
+			[]string{"run", "start", "--project", "app"},
+			"cloop: no command: write one after -- (see `cloop run start --help`)\n",
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			noHub(t)
+			cloop(t, test.args...).want(t, 2, "", test.stderr)
+		})
+	}
+}
+
+func TestGroupWithoutVerbFailsAndListsVerbs(t *testing.T) {
+	got := cloop(t, "executor", "pool")
+	if got.code != 2 || !strings.Contains(got.stdout, "rotate-credential") {
+		t.Errorf("exit code %d, stdout %s", got.code, got.stdout)
+	}
+}
+
+func TestTokenComesFromFileInputOrEnvironment(t *testing.T) {
+	answers := map[string]any{"GET /api/v1/projects": hubv1.ProjectList{}}
+	for name, test := range map[string]struct {
+		stdin string
+		args  func(t *testing.T) []string
+	}{
+		"environment": {"", func(*testing.T) []string { return nil }},
+		"file": {"", func(t *testing.T) []string {
+			t.Setenv("CLOOP_TOKEN", "wrong")
+			return []string{"--token-file", writeFile(t, token+"\n")}
+		}},
+		"standard input": {token + "\n", func(t *testing.T) []string {
+			t.Setenv("CLOOP_TOKEN", "")
+			return []string{"--token-file", "-"}
+		}},
+		"file in the environment": {"", func(t *testing.T) []string {
+			t.Setenv("CLOOP_TOKEN", "")
+			t.Setenv("CLOOP_TOKEN_FILE", writeFile(t, token))
+			return nil
+		}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			stubHub(t, answers)
+			args := append(test.args(t), "project", "list", "-o", "json")
+			cloopReading(t, test.stdin, args...).want(t, 0, "{\n  \"items\": []\n}\n", "")
+		})
+	}
+}
+
+func TestUnknownTokenIsNoAnswer(t *testing.T) {
+	stubHub(t, nil)
+	t.Setenv("CLOOP_TOKEN", "another")
+	cloop(t, "project", "list").want(t, 2, "",
+		"cloop: list projects: the token is not known: give a token that the hub knows with --token-file or CLOOP_TOKEN\n")
+}
+
+func TestUnreachableHubIsNoAnswer(t *testing.T) {
+	noHub(t)
+	t.Setenv("CLOOP_TOKEN", token)
+	got := cloop(t, "--hub", "https://127.0.0.1:1", "--verbose", "run", "list")
+	if got.code != 2 || !strings.Contains(got.stderr, "check that --hub names the hub") || !strings.Contains(got.stderr, "syscall.Errno: connection refused") {
+		t.Errorf("exit code %d, stderr %s", got.code, got.stderr)
+	}
+}
+
+func TestWrongPinIsNoAnswer(t *testing.T) {
+	stubHub(t, nil)
+	t.Setenv("CLOOP_HUB_PIN", "sha256:AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA=")
+	got := cloop(t, "run", "list")
+	if got.code != 2 || !strings.Contains(got.stderr, "compare --hub-pin with what the hub logged") {
+		t.Errorf("exit code %d, stderr %s", got.code, got.stderr)
+	}
+}

@@ -1,0 +1,218 @@
+package cli_test
+
+import (
+	"encoding/json"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"cloop.dev/cloop/apis/hubv1"
+)
+
+// gpu is a pool that a person made; agents is one that Git manages.
+func gpu() hubv1.Pool {
+	return hubv1.Pool{
+		ID: "p1", Name: "gpu", State: hubv1.PoolActive, Revision: 3,
+		PoolDefinition: hubv1.PoolDefinition{MaxRunners: 4, Labels: map[string]string{"gpu": "true"}, Harness: "command"},
+		Runners:        hubv1.RunnerCounts{Idle: 1, Busy: 2}, Queued: 5,
+	}
+}
+
+func agents() hubv1.Pool {
+	return hubv1.Pool{
+		ID: "p2", Name: "agents", State: hubv1.PoolActive,
+		PoolDefinition: hubv1.PoolDefinition{MaxRunners: 2},
+		Cordon:         &hubv1.Cordon{Reason: "node upgrades", By: "admin", At: time.Now().Add(-3 * time.Hour)},
+		Source:         &hubv1.Provenance{Sync: "fleet", Repository: "https://git.example.com/fleet.git", Path: "hub/agents.yaml", Revision: strings.Repeat("ab", 20)},
+		Controllers:    []hubv1.ControllerContact{{Build: "edge", Instance: "c-0", LastContact: time.Now().Add(-90 * time.Second)}},
+	}
+}
+
+func TestPoolList(t *testing.T) {
+	stubHub(t, map[string]any{"GET /api/v1/pools": hubv1.PoolList{Items: []hubv1.Pool{agents(), gpu()}}})
+	cloop(t, "executor", "pool", "list").want(t, 0, ""+
+		"NAME     STATE      MAX   STARTING   IDLE   BUSY   QUEUED   MANAGED BY         CONTACT\n"+
+		"agents   cordoned   2     0          0      0      0        Git@abababababab   1m\n"+
+		"gpu      active     4     0          1      2      5        -                  never\n", "")
+}
+
+func TestPoolShow(t *testing.T) {
+	stubHub(t, map[string]any{
+		"GET /api/v1/pools/agents": agents(),
+		"GET /api/v1/pools/p2/runners": map[string]any{"items": []hubv1.PoolRunner{
+			{ID: "r1", State: hubv1.RunnerBusy, RunID: "run-7", CreatedAt: time.Now().Add(-2 * time.Minute)},
+		}},
+	})
+	cloop(t, "executor", "pool", "show", "agents").want(t, 0, ""+
+		"Name:          agents\n"+
+		"Binding:       pool:p2\n"+
+		"State:         cordoned\n"+
+		"Cordoned:      node upgrades (by admin, 3h ago)\n"+
+		"Managed by:    Git: https://git.example.com/fleet.git hub/agents.yaml at abababababab\n"+
+		"Max runners:   2\n"+
+		"Labels:        -\n"+
+		"Audience:      anyone\n"+
+		"Owner:         -\n"+
+		"Harness:       -\n"+
+		"Queued:        0\n"+
+		"Controller:    c-0, build edge, seen 1m ago\n"+
+		"\n"+
+		"RUNNER   STATE   RUN     AGE\n"+
+		"r1       busy    run-7   2m\n", "")
+}
+
+func TestPoolCreateShowsTheCredentialOnceAndOffCommandLines(t *testing.T) {
+	seen := stubHub(t, map[string]any{"POST /api/v1/pools": hubv1.CreatePoolResponse{
+		Pool: gpu(), Credential: hubv1.Credential{ID: "c1", Secret: "cloop_pool1_secret"},
+	}})
+	cloop(t, "executor", "pool", "create", "gpu", "--max-runners", "4", "--label", "gpu=true", "--audience", "group:ml").want(t, 0, `Created pool gpu.
+
+Run these where kubectl reaches the cluster; both may be repeated.
+The credential in the second command is shown once and cannot be recovered.
+
+kubectl apply --server-side -f - <<'EOF'
+apiVersion: v1
+kind: Namespace
+metadata:
+  name: cloop-gpu
+  labels:
+    pod-security.kubernetes.io/enforce: restricted
+EOF
+
+kubectl apply --server-side --force-conflicts -f - <<'EOF'
+apiVersion: v1
+kind: Secret
+metadata:
+  name: gpu-pool-credential
+  namespace: cloop-gpu
+stringData:
+  credential: cloop_pool1_secret
+EOF
+
+Bind projects to pool:p1
+`, "")
+	want := `POST /api/v1/pools {"name":"gpu","maxRunners":4,"labels":{"gpu":"true"},"audience":["group:ml"],"harness":"command"}`
+	if len(*seen) != 1 || (*seen)[0] != want {
+		t.Errorf("the hub got %q, want %q", *seen, want)
+	}
+}
+
+func TestPoolCreateWritesTheCredentialToAFile(t *testing.T) {
+	stubHub(t, map[string]any{"POST /api/v1/pools": hubv1.CreatePoolResponse{
+		Pool: gpu(), Credential: hubv1.Credential{ID: "c1", Secret: "cloop_pool1_secret"},
+	}})
+	file := filepath.Join(t.TempDir(), "it's.credential")
+	got := cloop(t, "executor", "pool", "create", "gpu", "--max-runners", "4", "--namespace", "ml", "--credential-file", file, "-o", "json")
+	if got.code != 0 || strings.Contains(got.stdout+got.stderr, "cloop_pool1_secret") {
+		t.Fatalf("exit code %d, or the credential is shown: %s%s", got.code, got.stdout, got.stderr)
+	}
+	content, err := os.ReadFile(file)
+	if err != nil || string(content) != "cloop_pool1_secret" {
+		t.Errorf("the file holds %q: %v", content, err)
+	}
+	if info, err := os.Stat(file); err != nil || info.Mode().Perm() != 0o600 {
+		t.Errorf("the file is %v: %v", info, err)
+	}
+	var shown struct{ Install []string }
+	if err := json.Unmarshal([]byte(got.stdout), &shown); err != nil {
+		t.Fatal(err)
+	}
+	quoted := "'" + strings.ReplaceAll(file, "'", `'\''`) + "'"
+	if len(shown.Install) != 2 || !strings.HasPrefix(shown.Install[1], "kubectl -n ml create secret generic gpu-pool-credential --from-file=credential="+quoted+" ") {
+		t.Errorf("the commands are %q", shown.Install)
+	}
+}
+
+func TestPoolCreateThatFailsLeavesNoCredentialFile(t *testing.T) {
+	stubHub(t, map[string]any{"POST /api/v1/pools": &hubv1.Problem{
+		Status: http.StatusConflict, Code: hubv1.CodePoolExists, Detail: "there is a pool gpu already",
+	}})
+	file := filepath.Join(t.TempDir(), "credential")
+	cloop(t, "executor", "pool", "create", "gpu", "--max-runners", "4", "--credential-file", file).
+		want(t, 1, "", "cloop: create pool gpu: there is a pool gpu already\n")
+	if _, err := os.Stat(file); !os.IsNotExist(err) {
+		t.Errorf("the file was left: %v", err)
+	}
+}
+
+func TestPoolCreateKeepsAnExistingFile(t *testing.T) {
+	seen := stubHub(t, nil)
+	file := writeFile(t, "precious")
+	got := cloop(t, "executor", "pool", "create", "gpu", "--max-runners", "4", "--credential-file", file)
+	if content, err := os.ReadFile(file); got.code != 2 || err != nil || string(content) != "precious" || len(*seen) != 0 {
+		t.Errorf("exit code %d, the file holds %q (%v), the hub got %q", got.code, content, err, *seen)
+	}
+}
+
+func TestPoolUpdateSendsOnlyWhatIsGiven(t *testing.T) {
+	seen := stubHub(t, map[string]any{"PATCH /api/v1/pools/gpu": gpu()})
+	got := cloop(t, "executor", "pool", "update", "gpu", "--max-runners", "0", "--audience", "")
+	if got.code != 0 {
+		t.Fatalf("exit code %d: %s", got.code, got.stderr)
+	}
+	if want := `PATCH /api/v1/pools/gpu {"maxRunners":0,"audience":[]}`; len(*seen) != 1 || (*seen)[0] != want {
+		t.Errorf("the hub got %q, want %q", *seen, want)
+	}
+}
+
+func TestPoolManagedByGitIsRefused(t *testing.T) {
+	stubHub(t, map[string]any{"PATCH /api/v1/pools/agents": &hubv1.Problem{
+		Status: http.StatusConflict, Code: hubv1.CodePoolManagedByGit, Source: agents().Source,
+		Detail: "pool agents is managed by Git: https://git.example.com/fleet.git hub/agents.yaml at abab",
+		Remedy: "change it there",
+	}})
+	cloop(t, "executor", "pool", "update", "agents", "--max-runners", "9").want(t, 1, "",
+		"cloop: update pool agents: pool agents is managed by Git: https://git.example.com/fleet.git hub/agents.yaml at abab: change it there\n")
+}
+
+func TestPoolVerbs(t *testing.T) {
+	for _, test := range []struct {
+		answer       string
+		args         []string
+		call, stdout string
+	}{
+		{
+			"POST /api/v1/pools/gpu/cordon",
+			[]string{"cordon", "gpu", "--reason", "upgrade"},
+			`POST /api/v1/pools/gpu/cordon {"reason":"upgrade"}`, "Cordoned pool gpu: busy runners finish, nothing new starts.\n",
+		},
+		{
+			"DELETE /api/v1/pools/gpu/cordon",
+			[]string{"uncordon", "gpu"},
+			"DELETE /api/v1/pools/gpu/cordon", "Uncordoned pool gpu.\n",
+		},
+		{
+			"POST /api/v1/pools/gpu/revoke",
+			[]string{"revoke", "gpu"},
+			"POST /api/v1/pools/gpu/revoke", "Revoked pool gpu: its credentials, tokens and runners are refused, and its runs are stopped.\n",
+		},
+	} {
+		t.Run(test.args[0], func(t *testing.T) {
+			seen := stubHub(t, map[string]any{test.answer: gpu()})
+			cloop(t, append([]string{"executor", "pool"}, test.args...)...).want(t, 0, test.stdout, "")
+			if len(*seen) != 1 || (*seen)[0] != test.call {
+				t.Errorf("the hub got %q, want %q", *seen, test.call)
+			}
+		})
+	}
+}
+
+func TestRotateCredentialPrintsTheSecretsCommandOnly(t *testing.T) {
+	stubHub(t, map[string]any{"POST /api/v1/pools/gpu/credentials": hubv1.Credential{ID: "c2", Secret: "cloop_pool1_new"}})
+	cloop(t, "executor", "pool", "rotate-credential", "gpu").want(t, 0, `Minted credential c2 of pool gpu.
+The credential in the command is shown once and cannot be recovered.
+
+kubectl apply --server-side --force-conflicts -f - <<'EOF'
+apiVersion: v1
+kind: Secret
+metadata:
+  name: gpu-pool-credential
+  namespace: cloop-gpu
+stringData:
+  credential: cloop_pool1_new
+EOF
+`, "")
+}

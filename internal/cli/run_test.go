@@ -1,0 +1,167 @@
+package cli_test
+
+import (
+	"fmt"
+	"net/http"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"cloop.dev/cloop/apis/hubv1"
+)
+
+func settledRun(state hubv1.RunState, change func(*hubv1.Run)) hubv1.Run {
+	queued := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
+	ended := queued.Add(1500 * time.Millisecond)
+	run := hubv1.Run{
+		ID: "run-1", Project: "app", Command: []string{"make", "test it"}, State: state, Attempt: 1,
+		StartedBy: "admin", QueuedAt: queued, SettledAt: &ended,
+	}
+	if change != nil {
+		change(&run)
+	}
+	return run
+}
+
+func code(n int32) func(*hubv1.Run) { return func(r *hubv1.Run) { r.ExitCode = &n } }
+
+func TestRunWaitExitsAsTheRunDid(t *testing.T) {
+	for name, test := range map[string]struct {
+		run  hubv1.Run
+		code int
+	}{
+		"succeeded":        {settledRun(hubv1.RunSucceeded, code(0)), 0},
+		"failed":           {settledRun(hubv1.RunFailed, code(3)), 3},
+		"killed":           {settledRun(hubv1.RunFailed, func(r *hubv1.Run) { r.Signal = "killed" }), 137},
+		"never started":    {settledRun(hubv1.RunFailed, func(r *hubv1.Run) { r.Reason = "clone: no such commit" }), 1},
+		"lost":             {settledRun(hubv1.RunLost, nil), 1},
+		"cancelled":        {settledRun(hubv1.RunCancelled, nil), 1},
+		"cancelled with 0": {settledRun(hubv1.RunCancelled, code(0)), 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			queued := settledRun(hubv1.RunQueued, func(r *hubv1.Run) { r.SettledAt = nil })
+			stubHub(t, map[string]any{"GET /api/v1/runs/run-1/watch": events(queued, test.run)})
+			if got := cloop(t, "run", "wait", "run-1"); got.code != test.code {
+				t.Errorf("exit code %d, want %d: %s%s", got.code, test.code, got.stdout, got.stderr)
+			}
+		})
+	}
+}
+
+func TestRunStartWaitShowsTheLogAndExitsAsTheRunDid(t *testing.T) {
+	answers := map[string]any{
+		"POST /api/v1/runs":            hubv1.Run{ID: "run-1", State: hubv1.RunQueued, Reason: "pool_capacity"},
+		"GET /api/v1/runs/run-1/watch": events(settledRun(hubv1.RunFailed, code(7))),
+		"GET /api/v1/runs/run-1/logs": http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("Content-Type", "application/octet-stream")
+			_, _ = fmt.Fprint(w, "hello\n")
+		}),
+	}
+	seen := stubHub(t, answers)
+	cloop(t, "run", "start", "--project", "app", "--ref", "v1", "--wait", "--", "make", "-j", "2").want(t, 7, "hello\n",
+		"run run-1 is queued: pool_capacity\nrun run-1 failed\n")
+	if want := `POST /api/v1/runs {"project":"app","ref":"v1","command":["make","-j","2"]}`; (*seen)[0] != want {
+		t.Errorf("the hub got %q, want %q", (*seen)[0], want)
+	}
+	got := cloop(t, "run", "start", "--project", "app", "--wait", "-o", "json", "--", "make")
+	if got.code != 7 || !strings.HasPrefix(got.stdout, "{\n") || !strings.Contains(got.stderr, "hello\n") {
+		t.Errorf("with -o json: exit code %d, stdout %s, stderr %s", got.code, got.stdout, got.stderr)
+	}
+}
+
+func TestLogGoesOnWhereAConnectionBroke(t *testing.T) {
+	var tries atomic.Int32
+	stubHub(t, map[string]any{
+		"GET /api/v1/runs/run-1/logs": http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			w.Header().Set("Content-Type", "application/octet-stream")
+			switch tries.Add(1) {
+			case 1:
+				_, _ = fmt.Fprint(w, "one\n")
+				w.(http.Flusher).Flush()
+				panic(http.ErrAbortHandler)
+			case 2:
+				w.WriteHeader(http.StatusServiceUnavailable)
+			default:
+				_, _ = fmt.Fprintf(w, "from %s\n", r.URL.Query().Get("offset"))
+			}
+		}),
+	})
+	got := cloop(t, "run", "logs", "--follow", "run-1")
+	if got.code != 0 || got.stdout != "one\nfrom 4\n" {
+		t.Errorf("exit code %d, stdout %q, stderr %s", got.code, got.stdout, got.stderr)
+	}
+	if n := strings.Count(got.stderr, "trying again in"); n != 2 {
+		t.Errorf("it said %d times that it tries again: %s", n, got.stderr)
+	}
+}
+
+func TestRunWaitGivesUpAfterItsTimeout(t *testing.T) {
+	stubHub(t, map[string]any{"GET /api/v1/runs/run-1/watch": http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Content-Type", "text/event-stream")
+		w.(http.Flusher).Flush()
+		<-r.Context().Done()
+	})})
+	cloop(t, "run", "wait", "--timeout", "50ms", "run-1").want(t, 2, "", "cloop: run run-1 has not ended within 50ms\n")
+}
+
+func TestRunList(t *testing.T) {
+	seen := stubHub(t, map[string]any{"GET /api/v1/runs": hubv1.RunList{Items: []hubv1.Run{
+		settledRun(hubv1.RunFailed, func(r *hubv1.Run) { code(2)(r); r.QueuedAt = time.Now().Add(-49 * time.Hour) }),
+	}}})
+	cloop(t, "run", "list", "--project", "app", "--limit", "5").want(t, 0, ""+
+		"RUN     PROJECT   STATE    EXIT   COMMIT   AGE   COMMAND\n"+
+		"run-1   app       failed   2      -        2d    make 'test it'\n", "")
+	if want := "GET /api/v1/runs?limit=5&project=app"; (*seen)[0] != want {
+		t.Errorf("the hub got %q, want %q", (*seen)[0], want)
+	}
+}
+
+func TestRunShow(t *testing.T) {
+	stubHub(t, map[string]any{"GET /api/v1/runs/run-1": settledRun(hubv1.RunSucceeded, code(0))})
+	cloop(t, "run", "show", "run-1").want(t, 0, ""+
+		"Run:          run-1\n"+
+		"Project:      app\n"+
+		"Command:      make 'test it'\n"+
+		"State:        succeeded\n"+
+		"Exit:         0\n"+
+		"Commit:       -\n"+
+		"Attempt:      1\n"+
+		"Runner:       -\n"+
+		"Started by:   admin\n"+
+		"Queued:       2026-01-02T03:04:05Z\n"+
+		"Settled:      2026-01-02T03:04:06Z (after 1.5s)\n", "")
+	cloop(t, "run", "show", "run-2").want(t, 2, "", "cloop: show run run-2: there is no /api/v1/runs/run-2\n")
+}
+
+func TestRunCancel(t *testing.T) {
+	stubHub(t, map[string]any{"POST /api/v1/runs/run-1/cancel": settledRun(hubv1.RunCancelling, nil)})
+	cloop(t, "run", "cancel", "run-1").want(t, 0, "Run run-1 is cancelling.\n", "")
+}
+
+func TestProjects(t *testing.T) {
+	app := hubv1.Project{ID: "j1", Name: "app", Remote: "https://git.example.com/app.git", DefaultRef: "main", ExecutorID: "pool:p1", CreatedAt: time.Now().Add(-5 * time.Second)}
+	seen := stubHub(t, map[string]any{
+		"POST /api/v1/projects":              app,
+		"GET /api/v1/projects":               hubv1.ProjectList{Items: []hubv1.Project{app}},
+		"GET /api/v1/pools/gpu":              gpu(),
+		"POST /api/v1/projects/app/executor": app,
+	})
+	cloop(t, "project", "create", "app", "--remote", app.Remote).want(t, 0,
+		"Created project app. Bind it to a pool with `cloop project bind app POOL`.\n", "")
+	cloop(t, "project", "bind", "app", "gpu").want(t, 0, "Project app runs on pool:p1.\n", "")
+	cloop(t, "project", "bind", "app", "pool:p1").want(t, 0, "Project app runs on pool:p1.\n", "")
+	cloop(t, "project", "list").want(t, 0, ""+
+		"NAME   REMOTE                            REF    EXECUTOR   AGE\n"+
+		"app    https://git.example.com/app.git   main   pool:p1    5s\n", "")
+	want := []string{
+		`POST /api/v1/projects {"name":"app","remote":"https://git.example.com/app.git"}`,
+		"GET /api/v1/pools/gpu",
+		`POST /api/v1/projects/app/executor {"executorId":"pool:p1"}`,
+		`POST /api/v1/projects/app/executor {"executorId":"pool:p1"}`,
+		"GET /api/v1/projects",
+	}
+	if strings.Join(*seen, "\n") != strings.Join(want, "\n") {
+		t.Errorf("the hub got\n%s\nwant\n%s", strings.Join(*seen, "\n"), strings.Join(want, "\n"))
+	}
+}
