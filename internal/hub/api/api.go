@@ -1,0 +1,180 @@
+package api
+
+import (
+	"context"
+	"encoding/json"
+	"log/slog"
+	"net/http"
+	"time"
+
+	"github.com/danielgtaylor/huma/v2"
+	"github.com/danielgtaylor/huma/v2/adapters/humago"
+	"k8s.io/utils/clock"
+
+	"cloop.dev/cloop/apis/hubv1"
+	"cloop.dev/cloop/internal/hub/problem"
+	"cloop.dev/cloop/internal/hub/store"
+)
+
+const (
+	// maxJSON bounds the body of a JSON request: the longest command fits.
+	maxJSON = 1 << 20
+	// maxLogChunk bounds one append to a log.
+	maxLogChunk = 1 << 20
+	// bodyTimeout is how long a body may take to arrive.
+	bodyTimeout = 30 * time.Second
+)
+
+// Syncs runs the Git syncs.
+type Syncs interface {
+	// Reconcile makes a sync run now.
+	Reconcile(name string)
+}
+
+// Options of the API.
+type Options struct {
+	Store *store.Store
+	Syncs Syncs
+	Clock clock.WithTicker
+	Log   *slog.Logger
+	// HeartbeatInterval is what enrolled runners are told.
+	HeartbeatInterval time.Duration
+	// Stopping is closed when the server stops, so that streams end.
+	Stopping <-chan struct{}
+}
+
+type server struct {
+	Options
+	huma huma.API
+}
+
+// New returns the API's handler: everything but /metrics and the health checks.
+func New(o Options) http.Handler {
+	mux := http.NewServeMux()
+	config := huma.DefaultConfig("cloop hub", "v1")
+	config.Info.Description = "Pools, projects and runs for people (/api/v1), demand and tokens for executor controllers (/pool/v1), and runs for runners (/runner/v1). Errors are RFC 9457 problem documents with a stable code."
+	config.DocsPath, config.SchemasPath = "", ""
+	// The hook adds a $schema member and a Link header to every answer.
+	config.CreateHooks = nil
+	config.Components.SecuritySchemes = map[string]*huma.SecurityScheme{
+		"bearer": {Type: "http", Scheme: "bearer", Description: "An admin token, a pool credential or a runner's session, by base path."},
+	}
+	s := &server{Options: o, huma: humago.New(mux, config)}
+	s.pools()
+	s.projects()
+	s.runs()
+	s.syncs()
+	s.controllers()
+	s.runners()
+	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
+		writeProblem(w, problem.New(hubv1.CodeNotFound, "there is no %s %s", r.Method, r.URL.Path))
+	})
+	return mux
+}
+
+// document is a problem as huma writes it.
+type document struct{ hubv1.Problem }
+
+// GetStatus is the HTTP status, for huma.
+func (d *document) GetStatus() int { return d.Status }
+
+// Error is the problem in one line.
+func (d *document) Error() string { return d.Problem.Error() }
+
+// ContentType is that of problem documents, for huma.
+func (d *document) ContentType(string) string { return "application/problem+json" }
+
+func init() {
+	// Huma's own refusals (a body that does not match its schema) become our
+	// problem documents. The refused values are left out: they may be secret.
+	huma.NewError = func(status int, message string, errs ...error) huma.StatusError {
+		p := problem.New(problem.OfStatus(status), "%s", message)
+		p.Status = status
+		for _, err := range errs {
+			field := hubv1.FieldError{Message: "cannot be read"}
+			if detailer, ok := err.(huma.ErrorDetailer); ok {
+				detail := detailer.ErrorDetail()
+				field = hubv1.FieldError{Location: detail.Location, Message: detail.Message}
+			} else if status < 500 && err != nil {
+				field.Message = err.Error()
+			}
+			p.Errors = append(p.Errors, field)
+		}
+		return &document{*p}
+	}
+}
+
+// failure turns a handler's error into what huma writes, and logs what is the
+// hub's own fault.
+func (s *server) failure(ctx context.Context, err error) error {
+	if err == nil {
+		return nil
+	}
+	return &document{*s.problemOf(ctx, err)}
+}
+
+func (s *server) problemOf(ctx context.Context, err error) *hubv1.Problem {
+	if p, ok := asProblem(err); ok {
+		return p
+	}
+	if ctx.Err() != nil {
+		return problem.New(hubv1.CodeUnavailable, "the request was given up")
+	}
+	s.Log.Error("request fails", "error", err)
+	return problem.New(hubv1.CodeInternal, "the hub could not carry out the request")
+}
+
+func writeProblem(w http.ResponseWriter, p *hubv1.Problem) {
+	w.Header().Set("Content-Type", "application/problem+json")
+	if p.Status == http.StatusUnauthorized {
+		w.Header().Set("WWW-Authenticate", `Bearer realm="cloop"`)
+	}
+	w.WriteHeader(p.Status)
+	// The client may be gone; there is nobody else to tell.
+	_ = json.NewEncoder(w).Encode(p)
+}
+
+// body is an answer.
+type body[T any] struct{ Body T }
+
+func answer[T any](value T, err error) (*body[T], error) {
+	if err != nil {
+		return nil, err
+	}
+	return &body[T]{Body: value}, nil
+}
+
+// Keyed is what mutating requests of people carry.
+type Keyed struct {
+	Key string `header:"Idempotency-Key" maxLength:"128" doc:"Repeating the request with the same key returns the first one's record, without its secret."`
+}
+
+// register adds a typed handler behind the base path's authentication.
+func register[I, O any](s *server, op huma.Operation, handler func(context.Context, *I) (*O, error)) {
+	if op.MaxBodyBytes == 0 {
+		op.MaxBodyBytes = maxJSON + 1 // huma refuses what reaches the limit
+	}
+	op.BodyReadTimeout = bodyTimeout
+	if len(op.Errors) == 0 {
+		op.Errors = []int{http.StatusUnauthorized, http.StatusNotFound, http.StatusConflict, http.StatusUnprocessableEntity}
+	}
+	if auth := s.authFor(op.Path); auth != nil {
+		op.Middlewares = append(op.Middlewares, auth)
+		op.Security = []map[string][]string{{"bearer": {}}}
+	}
+	huma.Register(s.huma, op, func(ctx context.Context, in *I) (*O, error) {
+		out, err := handler(ctx, in)
+		return out, s.failure(ctx, err)
+	})
+}
+
+// op describes an operation.
+func op(method, path, id, summary string) huma.Operation {
+	return huma.Operation{Method: method, Path: path, OperationID: id, Summary: summary}
+}
+
+// status is op with a success status other than 200 or 204.
+func status(o huma.Operation, code int) huma.Operation {
+	o.DefaultStatus = code
+	return o
+}

@@ -1,0 +1,91 @@
+package api
+
+import (
+	"context"
+	"net/http"
+	"strings"
+	"time"
+
+	"github.com/danielgtaylor/huma/v2"
+
+	"cloop.dev/cloop/apis/hubv1"
+	"cloop.dev/cloop/internal/hub/store"
+)
+
+// contactEvery is how often an open watch is written down as contact.
+const contactEvery = time.Minute
+
+// RunnerPath names a runner.
+type RunnerPath struct {
+	Runner string `path:"runner" minLength:"1" maxLength:"128"`
+}
+
+func (s *server) controllers() {
+	register(s, watchOp[hubv1.PoolSnapshot](s, poolBase+"/watch", "controller-watch", "Watch the credential's pool"), s.controllerWatch)
+	register(s, op(http.MethodGet, poolBase+"/snapshot", "controller-snapshot", "Show the credential's pool"),
+		func(ctx context.Context, _ *struct{}) (*body[hubv1.PoolSnapshot], error) {
+			return answer(s.Store.PoolSnapshot(ctx, credentialOf(ctx)))
+		})
+	register(s, status(op(http.MethodPost, poolBase+"/runners", "mint-runner", "Mint a runner token"), http.StatusCreated),
+		func(ctx context.Context, in *struct{ Body hubv1.MintRequest }) (*body[hubv1.MintResponse], error) {
+			return answer(s.Store.Mint(ctx, credentialOf(ctx), in.Body.Key))
+		})
+	register(s, op(http.MethodPost, poolBase+"/runners/{runner}/retire", "retire-runner", "Retire a runner unless it is busy"),
+		func(ctx context.Context, in *RunnerPath) (*body[hubv1.RetireResponse], error) {
+			state, err := s.Store.Retire(ctx, credentialOf(ctx), in.Runner)
+			return answer(hubv1.RetireResponse{State: state}, err)
+		})
+	register(s, op(http.MethodPost, poolBase+"/runners/{runner}/gone", "runner-gone", "Report that a runner's Pod has ended"),
+		func(ctx context.Context, in *struct {
+			RunnerPath
+			Body hubv1.GoneRequest
+		}) (*body[hubv1.RetireResponse], error) {
+			err := s.Store.Gone(ctx, credentialOf(ctx), in.Runner, in.Body)
+			return answer(hubv1.RetireResponse{State: hubv1.RunnerRetired}, err)
+		})
+	register(s, status(op(http.MethodPut, poolBase+"/refusal", "set-refusal", "Say why no runner starts"), http.StatusNoContent),
+		func(ctx context.Context, in *struct{ Body hubv1.Refusal }) (*struct{}, error) {
+			return nil, s.Store.SetRefusal(ctx, credentialOf(ctx), in.Body.Message)
+		})
+}
+
+func (s *server) controllerWatch(ctx context.Context, in *struct {
+	Instance string `query:"instance" maxLength:"253"`
+	Build    string `query:"build" maxLength:"128"`
+	Features string `query:"features" maxLength:"1024" doc:"Names, separated by commas."`
+}) (*huma.StreamResponse, error) {
+	c := credentialOf(ctx)
+	var features []string
+	if in.Features != "" {
+		features = strings.Split(in.Features, ",")
+	}
+	contact := func(ctx context.Context) error {
+		return s.Store.Contact(ctx, c, in.Instance, in.Build, features)
+	}
+	if err := contact(ctx); err != nil {
+		return nil, err
+	}
+	written := s.Clock.Now()
+	return stream(ctx, s, feed[hubv1.PoolSnapshot]{
+		topics: []string{store.PoolTopic(c.PoolID)},
+		read: func(ctx context.Context) (snapshot[hubv1.PoolSnapshot], error) {
+			live, err := s.Store.CredentialLive(ctx, c)
+			if err != nil {
+				return snapshot[hubv1.PoolSnapshot]{}, err
+			}
+			now, err := s.Store.PoolSnapshot(ctx, c)
+			// A controller whose credential was revoked sees the pool once
+			// more, so that it knows why.
+			return snapshot[hubv1.PoolSnapshot]{value: now, id: now.Revision, last: !live}, err
+		},
+		tick: func(ctx context.Context) {
+			if s.Clock.Since(written) < contactEvery {
+				return
+			}
+			written = s.Clock.Now()
+			if err := contact(ctx); err != nil && ctx.Err() == nil {
+				s.Log.Error("contact of a controller is not written down", "credential", c.ID, "error", err)
+			}
+		},
+	})
+}

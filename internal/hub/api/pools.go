@@ -1,0 +1,126 @@
+package api
+
+import (
+	"context"
+	"net/http"
+	"strconv"
+	"strings"
+
+	"github.com/danielgtaylor/huma/v2"
+
+	"cloop.dev/cloop/apis/hubv1"
+	"cloop.dev/cloop/internal/hub/problem"
+	"cloop.dev/cloop/internal/hub/store"
+)
+
+// PoolPath names a pool. It is exported, like the other parts of inputs, because
+// huma fills exported fields only.
+type PoolPath struct {
+	Pool string `path:"pool" minLength:"1" maxLength:"128" doc:"Name or id."`
+}
+
+type poolBody struct {
+	ETag string `header:"ETag"`
+	Body hubv1.Pool
+}
+
+func poolAnswer(pool hubv1.Pool, err error) (*poolBody, error) {
+	if err != nil {
+		return nil, err
+	}
+	return &poolBody{ETag: `"` + strconv.FormatInt(pool.Revision, 10) + `"`, Body: pool}, nil
+}
+
+// poolRunners lists runners.
+type poolRunners struct {
+	Items []hubv1.PoolRunner `json:"items"`
+}
+
+func (s *server) pools() {
+	register(s, status(op(http.MethodPost, apiBase+"/pools", "create-pool", "Create a pool and its first credential"), http.StatusCreated),
+		func(ctx context.Context, in *struct {
+			Keyed
+			Body hubv1.CreatePoolRequest
+		}) (*body[hubv1.CreatePoolResponse], error) {
+			return answer(s.Store.CreatePool(ctx, actorOf(ctx), store.Key(in.Key), in.Body))
+		})
+	register(s, op(http.MethodGet, apiBase+"/pools", "list-pools", "List pools by name"),
+		func(ctx context.Context, in *struct {
+			Revoked bool `query:"revoked" doc:"List revoked pools too."`
+		}) (*body[hubv1.PoolList], error) {
+			items, err := s.Store.ListPools(ctx, in.Revoked)
+			return answer(hubv1.PoolList{Items: items}, err)
+		})
+	register(s, op(http.MethodGet, apiBase+"/pools/{pool}", "get-pool", "Show a pool"),
+		func(ctx context.Context, in *PoolPath) (*poolBody, error) {
+			pool, _, err := s.Store.GetPool(ctx, in.Pool)
+			return poolAnswer(pool, err)
+		})
+	register(s, op(http.MethodPatch, apiBase+"/pools/{pool}", "update-pool", "Change a pool that Git does not own"), s.updatePool)
+	register(s, status(op(http.MethodPost, apiBase+"/pools/{pool}/credentials", "create-credential", "Mint another controller credential"), http.StatusCreated),
+		func(ctx context.Context, in *struct {
+			Keyed
+			PoolPath
+		}) (*body[hubv1.Credential], error) {
+			return answer(s.Store.CreateCredential(ctx, actorOf(ctx), store.Key(in.Key), in.Pool))
+		})
+	register(s, op(http.MethodPost, apiBase+"/pools/{pool}/cordon", "cordon-pool", "Stop the hand-off of runs"),
+		func(ctx context.Context, in *struct {
+			PoolPath
+			Body hubv1.CordonRequest
+		}) (*poolBody, error) {
+			return poolAnswer(s.Store.Cordon(ctx, actorOf(ctx), in.Pool, in.Body.Reason))
+		})
+	register(s, status(op(http.MethodDelete, apiBase+"/pools/{pool}/cordon", "uncordon-pool", "Take the cordon away"), http.StatusOK),
+		func(ctx context.Context, in *PoolPath) (*poolBody, error) {
+			return poolAnswer(s.Store.Uncordon(ctx, actorOf(ctx), in.Pool))
+		})
+	register(s, op(http.MethodPost, apiBase+"/pools/{pool}/revoke", "revoke-pool", "Revoke a pool at once; runs in progress are stopped"),
+		func(ctx context.Context, in *PoolPath) (*poolBody, error) {
+			return poolAnswer(s.Store.RevokePool(ctx, actorOf(ctx), in.Pool))
+		})
+	register(s, op(http.MethodGet, apiBase+"/pools/{pool}/runners", "list-pool-runners", "List a pool's runners, oldest first"),
+		func(ctx context.Context, in *PoolPath) (*body[poolRunners], error) {
+			items, err := s.Store.PoolRunners(ctx, in.Pool)
+			return answer(poolRunners{Items: items}, err)
+		})
+	register(s, watchOp[hubv1.Pool](s, apiBase+"/pools/{pool}/watch", "watch-pool", "Watch a pool"), s.watchPool)
+}
+
+func (s *server) updatePool(ctx context.Context, in *struct {
+	PoolPath
+	IfMatch string `header:"If-Match" maxLength:"64" doc:"The ETag that the pool must have."`
+	Body    hubv1.UpdatePoolRequest
+}) (*poolBody, error) {
+	revision, err := revisionOf(in.IfMatch)
+	if err != nil {
+		return nil, err
+	}
+	return poolAnswer(s.Store.UpdatePool(ctx, actorOf(ctx), in.Pool, revision, in.Body))
+}
+
+// revisionOf reads an If-Match; 0 stands for any.
+func revisionOf(etag string) (int64, error) {
+	if etag == "" || etag == "*" {
+		return 0, nil
+	}
+	revision, err := strconv.ParseInt(strings.Trim(etag, `"`), 10, 64)
+	if err != nil || revision < 1 {
+		return 0, problem.New(hubv1.CodePreconditionFailed, "the If-Match is no ETag of a pool")
+	}
+	return revision, nil
+}
+
+func (s *server) watchPool(ctx context.Context, in *PoolPath) (*huma.StreamResponse, error) {
+	pool, _, err := s.Store.GetPool(ctx, in.Pool)
+	if err != nil {
+		return nil, err
+	}
+	return stream(ctx, s, feed[hubv1.Pool]{
+		topics: []string{store.PoolTopic(pool.ID)},
+		read: func(ctx context.Context) (snapshot[hubv1.Pool], error) {
+			now, feed, err := s.Store.GetPool(ctx, pool.ID)
+			return snapshot[hubv1.Pool]{value: now, id: feed}, err
+		},
+	})
+}

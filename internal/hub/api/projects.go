@@ -1,0 +1,78 @@
+package api
+
+import (
+	"context"
+	"net/http"
+	"net/url"
+	"strings"
+
+	"cloop.dev/cloop/apis/hubv1"
+	"cloop.dev/cloop/internal/hub/problem"
+	"cloop.dev/cloop/internal/hub/store"
+)
+
+// ProjectPath names a project.
+type ProjectPath struct {
+	Project string `path:"project" minLength:"1" maxLength:"128" doc:"Name or id."`
+}
+
+func (s *server) projects() {
+	register(s, status(op(http.MethodPost, apiBase+"/projects", "create-project", "Create a project"), http.StatusCreated),
+		func(ctx context.Context, in *struct {
+			Keyed
+			Body hubv1.CreateProjectRequest
+		}) (*body[hubv1.Project], error) {
+			if err := checkProject(in.Body); err != nil {
+				return nil, err
+			}
+			return answer(s.Store.CreateProject(ctx, actorOf(ctx), store.Key(in.Key), in.Body))
+		})
+	register(s, op(http.MethodGet, apiBase+"/projects", "list-projects", "List projects by name"),
+		func(ctx context.Context, _ *struct{}) (*body[hubv1.ProjectList], error) {
+			items, err := s.Store.ListProjects(ctx)
+			return answer(hubv1.ProjectList{Items: items}, err)
+		})
+	register(s, op(http.MethodGet, apiBase+"/projects/{project}", "get-project", "Show a project"),
+		func(ctx context.Context, in *ProjectPath) (*body[hubv1.Project], error) {
+			return answer(s.Store.GetProject(ctx, in.Project))
+		})
+	register(s, op(http.MethodPost, apiBase+"/projects/{project}/executor", "bind-project", "Bind a project to a pool"),
+		func(ctx context.Context, in *struct {
+			ProjectPath
+			Body hubv1.BindRequest
+		}) (*body[hubv1.Project], error) {
+			return answer(s.Store.BindProject(ctx, actorOf(ctx), in.Project, in.Body.ExecutorID))
+		})
+}
+
+// checkProject refuses what would reach a runner's git as something else than a
+// remote and a ref.
+func checkProject(request hubv1.CreateProjectRequest) error {
+	p := problem.New(hubv1.CodeInvalid, "project %s is not valid", request.Name)
+	remote, err := url.Parse(request.Remote)
+	switch {
+	case err != nil || remote.Scheme != "https" || remote.Host == "":
+		p.Errors = append(p.Errors, hubv1.FieldError{Location: "body.remote", Message: "must be an https URL"})
+	case remote.User != nil:
+		p.Errors = append(p.Errors, hubv1.FieldError{Location: "body.remote", Message: "must not hold user information"})
+	}
+	if message := refMessage(request.DefaultRef); message != "" {
+		p.Errors = append(p.Errors, hubv1.FieldError{Location: "body.defaultRef", Message: message})
+	}
+	if len(p.Errors) > 0 {
+		return p
+	}
+	return nil
+}
+
+// refMessage says what keeps a text from being a branch, tag or commit.
+func refMessage(ref string) string {
+	switch {
+	case strings.HasPrefix(ref, "-"):
+		return "must not begin with a dash"
+	case strings.ContainsFunc(ref, func(r rune) bool { return r <= ' ' || r == 0x7f || strings.ContainsRune(`~^:?*[\`, r) }),
+		strings.Contains(ref, ".."), strings.Contains(ref, "@{"):
+		return "must be a branch, tag or full commit"
+	}
+	return ""
+}

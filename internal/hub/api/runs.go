@@ -1,0 +1,138 @@
+package api
+
+import (
+	"context"
+	"net/http"
+	"slices"
+	"strings"
+
+	"github.com/danielgtaylor/huma/v2"
+	"github.com/danielgtaylor/huma/v2/adapters/humago"
+
+	"cloop.dev/cloop/apis/hubv1"
+	"cloop.dev/cloop/internal/hub/problem"
+	"cloop.dev/cloop/internal/hub/store"
+)
+
+// RunPath names a run.
+type RunPath struct {
+	Run string `path:"run" minLength:"1" maxLength:"128"`
+}
+
+func (s *server) runs() {
+	register(s, status(op(http.MethodPost, apiBase+"/runs", "start-run", "Queue a run"), http.StatusCreated),
+		func(ctx context.Context, in *struct {
+			Keyed
+			Body hubv1.StartRunRequest
+		}) (*body[hubv1.Run], error) {
+			if err := checkRun(in.Body); err != nil {
+				return nil, err
+			}
+			return answer(s.Store.StartRun(ctx, actorOf(ctx), principalsOf(ctx), store.Key(in.Key), in.Body))
+		})
+	register(s, op(http.MethodGet, apiBase+"/runs", "list-runs", "List runs, newest first"),
+		func(ctx context.Context, in *struct {
+			Project string `query:"project" maxLength:"128" doc:"Name or id; all projects where left out."`
+			Limit   int    `query:"limit" minimum:"1" maximum:"1000" default:"100"`
+		}) (*body[hubv1.RunList], error) {
+			items, err := s.Store.ListRuns(ctx, in.Project, in.Limit)
+			return answer(hubv1.RunList{Items: items}, err)
+		})
+	register(s, op(http.MethodGet, apiBase+"/runs/{run}", "get-run", "Show a run"),
+		func(ctx context.Context, in *RunPath) (*body[hubv1.Run], error) {
+			return answer(s.Store.GetRun(ctx, in.Run))
+		})
+	register(s, op(http.MethodPost, apiBase+"/runs/{run}/cancel", "cancel-run", "Cancel a run"),
+		func(ctx context.Context, in *RunPath) (*body[hubv1.Run], error) {
+			return answer(s.Store.CancelRun(ctx, actorOf(ctx), in.Run))
+		})
+	register(s, watchOp[hubv1.Run](s, apiBase+"/runs/{run}/watch", "watch-run", "Watch a run until it is settled"), s.watchRun)
+	logs := op(http.MethodGet, apiBase+"/runs/{run}/logs", "read-log", "Read a run's log; with follow, until it is settled")
+	logs.Responses = map[string]*huma.Response{"200": {Description: "The log's bytes.", Content: map[string]*huma.MediaType{
+		"application/octet-stream": {Schema: &huma.Schema{Type: huma.TypeString, Format: "binary"}},
+	}}}
+	register(s, logs, s.readLog)
+}
+
+func checkRun(request hubv1.StartRunRequest) error {
+	p := problem.New(hubv1.CodeInvalid, "the run is not valid")
+	if message := refMessage(request.Ref); message != "" {
+		p.Errors = append(p.Errors, hubv1.FieldError{Location: "body.ref", Message: message})
+	}
+	if request.Command[0] == "" {
+		p.Errors = append(p.Errors, hubv1.FieldError{Location: "body.command[0]", Message: "must name a program"})
+	}
+	if slices.ContainsFunc(request.Command, func(arg string) bool { return strings.ContainsRune(arg, 0) }) {
+		p.Errors = append(p.Errors, hubv1.FieldError{Location: "body.command", Message: "must not hold a NUL character"})
+	}
+	if len(p.Errors) > 0 {
+		return p
+	}
+	return nil
+}
+
+func (s *server) watchRun(ctx context.Context, in *RunPath) (*huma.StreamResponse, error) {
+	run, err := s.Store.GetRun(ctx, in.Run)
+	if err != nil {
+		return nil, err
+	}
+	return stream(ctx, s, feed[hubv1.Run]{
+		// The pool's changes show in the reason why a run waits.
+		topics: []string{store.RunTopic(run.ID), store.PoolTopic(run.PoolID)},
+		read: func(ctx context.Context) (snapshot[hubv1.Run], error) {
+			now, err := s.Store.GetRun(ctx, run.ID)
+			return snapshot[hubv1.Run]{value: now, id: now.Revision, last: now.State.Terminal()}, err
+		},
+	})
+}
+
+func (s *server) readLog(ctx context.Context, in *struct {
+	RunPath
+	Offset int64 `query:"offset" minimum:"0"`
+	Follow bool  `query:"follow"`
+}) (*huma.StreamResponse, error) {
+	sub := s.Store.Bus.Subscribe(store.LogTopic(in.Run))
+	if _, _, err := s.Store.ReadLog(ctx, in.Run, in.Offset); err != nil {
+		sub.Close()
+		return nil, err
+	}
+	return &huma.StreamResponse{Body: func(hc huma.Context) {
+		defer sub.Close()
+		_, w := humago.Unwrap(hc)
+		w.Header().Set("Content-Type", "application/octet-stream")
+		w.Header().Set("Cache-Control", "no-store")
+		w.Header().Set("X-Content-Type-Options", "nosniff")
+		w.WriteHeader(http.StatusOK)
+		s.copyLog(hc.Context(), flusher(w), sub, in.Run, in.Offset, in.Follow)
+	}}, nil
+}
+
+func (s *server) copyLog(ctx context.Context, write func([]byte) error, sub *store.Subscription, run string, offset int64, follow bool) {
+	for {
+		data, state, err := s.Store.ReadLog(ctx, run, offset)
+		if err != nil {
+			return
+		}
+		if len(data) > 0 {
+			if write(data) != nil {
+				return
+			}
+			offset += int64(len(data))
+			continue
+		}
+		if !follow || state.Terminal() {
+			return
+		}
+		// Headers and what there is go out before the wait.
+		if write(nil) != nil {
+			return
+		}
+		select {
+		case <-sub.C:
+		case <-ctx.Done():
+			return
+		case <-s.Stopping:
+			return
+		}
+	}
+}

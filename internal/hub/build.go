@@ -1,0 +1,152 @@
+package hub
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"path"
+	"regexp"
+	"runtime/debug"
+	"slices"
+	"strings"
+
+	"cloop.dev/cloop/apis/hubv1"
+	"cloop.dev/cloop/apis/v1alpha1"
+	"cloop.dev/cloop/internal/fleet"
+	"cloop.dev/cloop/internal/hub/store"
+	"cloop.dev/cloop/schemas"
+)
+
+// maxProblems bounds how many problems a sync's message names.
+const maxProblems = 20
+
+// build renders the newest revision into documents. It changes nothing but the
+// follower's documents and the record's revision, and not even those with an
+// error.
+func (f *follower) build(ctx context.Context, record *hubv1.Sync) error {
+	f.rendering.Lock()
+	defer f.rendering.Unlock()
+	// Rendering leaves tens of megabytes of garbage that an idle hub would keep.
+	defer debug.FreeOSMemory()
+	tree, err := f.git.Checkout(ctx, f.config.Ref)
+	if err != nil {
+		return err
+	}
+	defer func() {
+		if err := tree.Close(); err != nil {
+			f.log.Error("checkout is not removed", "error", err)
+		}
+	}()
+	record.LastAttemptedRevision = tree.Revision
+	documents, err := f.render(ctx, tree)
+	if err != nil {
+		return fmt.Errorf("revision %s is not applied: %w", short(tree.Revision), err)
+	}
+	f.documents = documents
+	return nil
+}
+
+func (f *follower) render(ctx context.Context, tree *fleet.Tree) ([]store.PoolDocument, error) {
+	rendered, err := fleet.Build(ctx, tree.Dir, f.config.Path)
+	if err != nil {
+		return nil, err
+	}
+	if problems := f.problems(rendered); len(problems) > 0 {
+		return nil, f.located(ctx, tree, problems)
+	}
+	pools := fleet.HubPools(rendered)
+	if len(pools) == 0 {
+		// A wrong path or a broken build looks like this, and the pools must
+		// outlive it.
+		return nil, fmt.Errorf("%s builds no HubPool: correct the path; to remove the last pool, revoke it at the hub", f.config.Path)
+	}
+	documents := make([]store.PoolDocument, 0, len(pools))
+	var refused []error
+	for _, r := range pools {
+		document, err := f.document(r, tree.Revision)
+		if err == nil && slices.ContainsFunc(documents, func(d store.PoolDocument) bool { return d.Name == document.Name }) {
+			err = fmt.Errorf("HubPool %s is defined twice; the hub does not tell namespaces apart", document.Name)
+		}
+		if err != nil {
+			refused = append(refused, fmt.Errorf("%s:%d: %w", r.SourcePath, r.Line, err))
+			continue
+		}
+		documents = append(documents, document)
+	}
+	return documents, errors.Join(refused...)
+}
+
+// problems validates every document of a kind that we know.
+func (f *follower) problems(rendered []fleet.Rendered) []schemas.Problem {
+	var out []schemas.Problem
+	for _, r := range rendered {
+		if !f.validator.Known(r.Object.GroupVersionKind()) {
+			continue
+		}
+		for _, p := range f.validator.Validate(r.Document) {
+			if p.Severity == schemas.SeverityError {
+				out = append(out, p)
+			}
+		}
+	}
+	return out
+}
+
+// located reports problems at their place in the repository's own files where
+// that can be found: kustomize's output has lost the lines.
+func (f *follower) located(ctx context.Context, tree *fleet.Tree, problems []schemas.Problem) error {
+	if report, err := fleet.Check(ctx, f.validator, tree.Dir, f.config.Path); err == nil && report.Failed() {
+		problems = slices.DeleteFunc(report.Problems, func(p schemas.Problem) bool { return p.Severity != schemas.SeverityError })
+	}
+	lines := make([]string, 0, min(len(problems), maxProblems))
+	for _, p := range problems[:min(len(problems), maxProblems)] {
+		lines = append(lines, p.String())
+	}
+	if more := len(problems) - len(lines); more > 0 {
+		lines = append(lines, fmt.Sprintf("and %d more; `cloop fleet check` names them all", more))
+	}
+	return errors.New(strings.Join(lines, "\n"))
+}
+
+// poolName is what the hub's API takes as a pool's name.
+var poolName = regexp.MustCompile(`^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$`)
+
+func (f *follower) document(r fleet.Rendered, revision string) (store.PoolDocument, error) {
+	object := r.Object.DeepCopy()
+	if err := f.validator.Default(object); err != nil {
+		return store.PoolDocument{}, err
+	}
+	pool, err := schemas.As[v1alpha1.HubPool](object)
+	if err != nil {
+		return store.PoolDocument{}, err
+	}
+	definition := fleet.DefinitionOf(pool)
+	if !poolName.MatchString(pool.Name) {
+		return store.PoolDocument{}, fmt.Errorf("HubPool %s: the name must be lowercase letters, digits and dashes, at most 63", pool.Name)
+	}
+	if err := f.config.Allow.check(pool.Name, definition); err != nil {
+		return store.PoolDocument{}, err
+	}
+	out := store.PoolDocument{Name: pool.Name, Definition: definition, Source: hubv1.Provenance{
+		Sync: f.config.Name, Repository: f.config.URL, Path: r.SourcePath, Revision: revision, Digest: fleet.Digest(definition),
+	}}
+	if pool.Spec.Cordon != nil {
+		out.CordonReason = &pool.Spec.Cordon.Reason
+	}
+	return out, nil
+}
+
+// check holds a pool to what this repository may define.
+func (c SyncCeiling) check(name string, definition hubv1.PoolDefinition) error {
+	allowed := len(c.Names) == 0 || slices.ContainsFunc(c.Names, func(pattern string) bool {
+		matched, err := path.Match(pattern, name)
+		return err == nil && matched
+	})
+	if !allowed {
+		return fmt.Errorf("HubPool %s: this sync may define pools named %s only (allow.names of the hub's configuration)", name, strings.Join(c.Names, ", "))
+	}
+	if c.MaxRunners > 0 && definition.MaxRunners > c.MaxRunners {
+		return fmt.Errorf("HubPool %s: maxRunners %d is above %d, which this sync may give (allow.maxRunners of the hub's configuration)", name, definition.MaxRunners, c.MaxRunners)
+	}
+	return nil
+}

@@ -1,0 +1,189 @@
+package hub
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"net/url"
+	"path"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"time"
+
+	"go.yaml.in/yaml/v3"
+
+	"cloop.dev/cloop/internal/fleet"
+)
+
+// Config is the hub's configuration file.
+type Config struct {
+	// Names are added to the certificate that the hub makes for itself.
+	Names []string
+	Syncs []SyncConfig
+}
+
+// SyncConfig is one fleet repository that the hub follows.
+type SyncConfig struct {
+	Name string
+	// URL of the repository: https, without user information.
+	URL string
+	Ref fleet.Ref
+	// Path of the kustomization in the repository; its root where left out.
+	Path string
+	// Interval between two looks at the repository; 1m where left out.
+	Interval time.Duration
+	// Username and PasswordFile are for basic authentication. The file is read
+	// again when the hub looks at the repository.
+	Username, PasswordFile string
+	// CAFile holds PEM certificates that replace the system's.
+	CAFile string
+	Allow  SyncCeiling
+}
+
+// SyncCeiling bounds what a committer can define.
+type SyncCeiling struct {
+	// Names are patterns, as of path.Match; any name where left out.
+	Names []string
+	// MaxRunners is the highest maximum of one pool; any where 0.
+	MaxRunners int32
+}
+
+const (
+	defaultInterval = time.Minute
+	minInterval     = time.Second
+)
+
+func (c *SyncConfig) complete() {
+	if c.Interval == 0 {
+		c.Interval = defaultInterval
+	}
+	c.Path = strings.TrimPrefix(path.Clean("/"+c.Path), "/")
+	if c.Path == "" {
+		c.Path = "."
+	}
+}
+
+// configFile is Config as it is written.
+type configFile struct {
+	Names []string    `yaml:"names"`
+	Sync  []syncEntry `yaml:"sync"`
+}
+
+type syncEntry struct {
+	Name string `yaml:"name"`
+	URL  string `yaml:"url"`
+	Ref  struct {
+		Branch string `yaml:"branch"`
+		Tag    string `yaml:"tag"`
+		Commit string `yaml:"commit"`
+	} `yaml:"ref"`
+	Path         string `yaml:"path"`
+	Interval     string `yaml:"interval"`
+	Username     string `yaml:"username"`
+	PasswordFile string `yaml:"passwordFile"`
+	CAFile       string `yaml:"caFile"`
+	Allow        struct {
+		Names      []string `yaml:"names"`
+		MaxRunners int32    `yaml:"maxRunners"`
+	} `yaml:"allow"`
+}
+
+// ParseConfig reads the configuration and names every problem in it. Relative
+// paths are taken from the file's directory.
+func ParseConfig(file string, data []byte) (Config, error) {
+	var in configFile
+	decoder := yaml.NewDecoder(bytes.NewReader(data))
+	decoder.KnownFields(true)
+	if err := decoder.Decode(&in); err != nil && !errors.Is(err, io.EOF) {
+		return Config{}, fmt.Errorf("%s: %w", file, err)
+	}
+	if err := decoder.Decode(new(configFile)); !errors.Is(err, io.EOF) {
+		return Config{}, fmt.Errorf("%s: more than one document: keep one", file)
+	}
+	out := Config{Names: in.Names}
+	var problems []error
+	for i, entry := range in.Sync {
+		sync, err := entry.config(filepath.Dir(file))
+		if err != nil {
+			problems = append(problems, fmt.Errorf("%s: sync[%d]: %w", file, i, err))
+		}
+		sync.complete()
+		out.Syncs = append(out.Syncs, sync)
+	}
+	for _, problem := range checkSyncs(out.Syncs) {
+		problems = append(problems, fmt.Errorf("%s: %w", file, problem))
+	}
+	return out, errors.Join(problems...)
+}
+
+func (e syncEntry) config(dir string) (SyncConfig, error) {
+	out := SyncConfig{
+		Name: e.Name, URL: e.URL, Ref: fleet.Ref{Branch: e.Ref.Branch, Tag: e.Ref.Tag, Commit: e.Ref.Commit}, Path: e.Path,
+		Username: e.Username, PasswordFile: from(dir, e.PasswordFile), CAFile: from(dir, e.CAFile),
+		Allow: SyncCeiling{Names: e.Allow.Names, MaxRunners: e.Allow.MaxRunners},
+	}
+	if e.Interval == "" {
+		return out, nil
+	}
+	interval, err := time.ParseDuration(e.Interval)
+	if err != nil {
+		return out, fmt.Errorf("interval %q is no duration: write 30s or 5m", e.Interval)
+	}
+	out.Interval = interval
+	if interval == 0 {
+		return out, errors.New("interval must not be 0: write 30s or 5m")
+	}
+	return out, nil
+}
+
+func from(dir, file string) string {
+	if file == "" || filepath.IsAbs(file) {
+		return file
+	}
+	return filepath.Join(dir, file)
+}
+
+var (
+	syncName   = regexp.MustCompile(`^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$`)
+	commitHash = regexp.MustCompile(`^[0-9a-f]{40}$`)
+)
+
+// checkSyncs names every problem of the syncs.
+func checkSyncs(syncs []SyncConfig) []error {
+	var problems []error
+	seen := map[string]bool{}
+	for i, c := range syncs {
+		at := fmt.Sprintf("sync[%d] %q: ", i, c.Name)
+		say := func(format string, args ...any) { problems = append(problems, fmt.Errorf(at+format, args...)) }
+		if !syncName.MatchString(c.Name) {
+			say("name must be lowercase letters, digits and dashes, at most 63")
+		}
+		if seen[c.Name] {
+			say("another sync has the name")
+		}
+		seen[c.Name] = true
+		if remote, err := url.Parse(c.URL); err != nil || remote.Scheme != "https" || remote.Host == "" || remote.User != nil {
+			say("url must be https and hold no user information")
+		}
+		if c.Ref.Commit != "" && !commitHash.MatchString(c.Ref.Commit) {
+			say("ref.commit must be 40 hexadecimal digits")
+		}
+		if c.Interval < minInterval {
+			say("interval must be at least %s", minInterval)
+		}
+		if c.Username != "" && c.PasswordFile == "" {
+			say("username needs passwordFile")
+		}
+		for _, pattern := range c.Allow.Names {
+			if _, err := path.Match(pattern, ""); err != nil {
+				say("allow.names: %q is no pattern", pattern)
+			}
+		}
+		if c.Allow.MaxRunners < 0 {
+			say("allow.maxRunners must not be negative")
+		}
+	}
+	return problems
+}

@@ -1,0 +1,83 @@
+// Package problem makes the hub's problem documents: one table holds each
+// code's HTTP status, title and remedy, so that no refusal spells them again.
+//
+// In goes a code and one sentence about the case at hand; out comes a
+// *hubv1.Problem, which is the error that store and api return. The sentence
+// must never hold a credential.
+package problem
+
+import (
+	"fmt"
+	"net/http"
+
+	"cloop.dev/cloop/apis/hubv1"
+)
+
+type kind struct {
+	status int
+	title  string
+	remedy string
+}
+
+var kinds = map[hubv1.Code]kind{
+	hubv1.CodeInvalid:            {http.StatusUnprocessableEntity, "The request is not valid", "correct the named fields and send it again"},
+	hubv1.CodeUnauthenticated:    {http.StatusUnauthorized, "The credential is not accepted", "send a live token for this part of the API as a bearer token"},
+	hubv1.CodeForbidden:          {http.StatusForbidden, "Not allowed", "ask whoever runs the hub for the right"},
+	hubv1.CodeNotFound:           {http.StatusNotFound, "There is no such thing", "check the name; the list of the same kind shows what there is"},
+	hubv1.CodeConflict:           {http.StatusConflict, "The request conflicts with what is there", "look at what is there and decide again"},
+	hubv1.CodePreconditionFailed: {http.StatusPreconditionFailed, "It has changed since it was read", "read it again and repeat the change"},
+	hubv1.CodePoolExists:         {http.StatusConflict, "The pool exists", "update it, or choose another name"},
+	hubv1.CodePoolManagedByGit:   {http.StatusConflict, "Git owns the pool", "change the file in the fleet repository and merge it"},
+	hubv1.CodePoolAtMaximum:      {http.StatusConflict, "The pool is at its maximum", "wait for a runner to retire, or raise the pool's maxRunners"},
+	hubv1.CodePoolCordoned:       {http.StatusConflict, "The pool is cordoned", "uncordon it once the reason is gone"},
+	hubv1.CodePoolRevoked:        {http.StatusConflict, "The pool is revoked or on its way there", "create it again, or bind the project to another pool"},
+	hubv1.CodeTokenRedeemed:      {http.StatusConflict, "The token has been redeemed", "mint with another key"},
+	hubv1.CodeTokenRefused:       {http.StatusUnauthorized, "The token is not accepted", "start another runner: a token enrolls once, before it expires"},
+	hubv1.CodeRunnerRetired:      {http.StatusGone, "The runner is retired", "stop it; its work goes on elsewhere"},
+	hubv1.CodeRunNotHeld:         {http.StatusConflict, "The runner does not hold the run", "stop the command: the run is settled or another runner has it"},
+	hubv1.CodeLogOffset:          {http.StatusConflict, "The log goes on from another offset", "send on from the offset that is given"},
+	hubv1.CodeProjectUnbound:     {http.StatusConflict, "The project is bound to no pool", "bind it with `cloop project bind`"},
+	hubv1.CodeRequirementsUnmet:  {http.StatusConflict, "The pool does not meet the requirements", "bind the project to a pool that does"},
+	hubv1.CodeAudience:           {http.StatusForbidden, "Not in the pool's audience", "ask the pool's owner to add you to its audience"},
+	hubv1.CodeWaitingForCapacity: {http.StatusConflict, "The pool takes queued runs only", "start a run instead"},
+	hubv1.CodeTooLarge:           {http.StatusRequestEntityTooLarge, "The request is too large", "send it in smaller parts"},
+	hubv1.CodeUnavailable:        {http.StatusServiceUnavailable, "The hub cannot answer now", "try again in a moment"},
+	hubv1.CodeInternal:           {http.StatusInternalServerError, "The hub failed", "try again; the hub's log has the cause"},
+}
+
+// New is a problem of the code. Format and arguments make its detail: what was
+// refused and why, in one sentence without a full stop.
+func New(code hubv1.Code, format string, args ...any) *hubv1.Problem {
+	k, known := kinds[code]
+	if !known {
+		k = kinds[hubv1.CodeInternal]
+	}
+	return &hubv1.Problem{
+		Title: k.title, Status: k.status, Detail: fmt.Sprintf(format, args...), Code: code, Remedy: k.remedy,
+	}
+}
+
+// OfStatus is the code that stands for an HTTP status where nothing more is
+// known.
+func OfStatus(status int) hubv1.Code {
+	switch status {
+	case http.StatusUnauthorized:
+		return hubv1.CodeUnauthenticated
+	case http.StatusForbidden:
+		return hubv1.CodeForbidden
+	case http.StatusNotFound, http.StatusMethodNotAllowed:
+		return hubv1.CodeNotFound
+	case http.StatusConflict:
+		return hubv1.CodeConflict
+	case http.StatusPreconditionFailed:
+		return hubv1.CodePreconditionFailed
+	case http.StatusRequestEntityTooLarge:
+		return hubv1.CodeTooLarge
+	case http.StatusServiceUnavailable:
+		return hubv1.CodeUnavailable
+	}
+	if status >= 500 {
+		return hubv1.CodeInternal
+	}
+	return hubv1.CodeInvalid
+}

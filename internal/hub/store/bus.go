@@ -1,0 +1,73 @@
+package store
+
+import "sync"
+
+// Topics of the Bus.
+func PoolTopic(id string) string   { return "pool/" + id }
+func RunnerTopic(id string) string { return "runner/" + id }
+func RunTopic(id string) string    { return "run/" + id }
+func LogTopic(run string) string   { return "log/" + run }
+func SyncTopic(name string) string { return "sync/" + name }
+
+// RevokedTopic wakes when a pool has become revoked, so that a sync whose
+// document came back meanwhile goes on.
+const RevokedTopic = "revoked"
+
+// Bus tells readers that something has changed, never what: they read it
+// themselves. Wake-ups of a slow reader coalesce; nobody waits for it.
+type Bus struct {
+	mu sync.Mutex
+	// readers: topic → its subscriptions.
+	readers map[string]map[*Subscription]struct{}
+}
+
+// Subscription is one reader's place on the Bus.
+type Subscription struct {
+	// C has one value while there is something new. Nobody closes it.
+	C      chan struct{}
+	bus    *Bus
+	topics []string
+}
+
+// Subscribe begins to wake for the topics. Read the state after it, not before,
+// and Close it in the end.
+func (b *Bus) Subscribe(topics ...string) *Subscription {
+	s := &Subscription{C: make(chan struct{}, 1), bus: b, topics: topics}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.readers == nil {
+		b.readers = map[string]map[*Subscription]struct{}{}
+	}
+	for _, topic := range topics {
+		if b.readers[topic] == nil {
+			b.readers[topic] = map[*Subscription]struct{}{}
+		}
+		b.readers[topic][s] = struct{}{}
+	}
+	return s
+}
+
+// Close ends the wake-ups.
+func (s *Subscription) Close() {
+	s.bus.mu.Lock()
+	defer s.bus.mu.Unlock()
+	for _, topic := range s.topics {
+		delete(s.bus.readers[topic], s)
+		if len(s.bus.readers[topic]) == 0 {
+			delete(s.bus.readers, topic)
+		}
+	}
+}
+
+func (b *Bus) publish(topics map[string]struct{}) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for topic := range topics {
+		for s := range b.readers[topic] {
+			select {
+			case s.C <- struct{}{}:
+			default: // it is awake already
+			}
+		}
+	}
+}

@@ -1,0 +1,211 @@
+package store
+
+import (
+	"context"
+	"database/sql"
+	"encoding/json"
+	"time"
+
+	"cloop.dev/cloop/apis/hubv1"
+	"cloop.dev/cloop/internal/hub/problem"
+	"cloop.dev/cloop/internal/hub/token"
+	"cloop.dev/cloop/internal/secret"
+)
+
+// Credential is a controller that has proved who it is.
+type Credential struct{ ID, PoolID string }
+
+func (c Credential) actor() string { return "controller:" + c.ID }
+
+// makeCredential mints a credential; the secret leaves the hub this once.
+func (tx *Tx) makeCredential(actor string, pool poolRow) (hubv1.Credential, error) {
+	text := token.New(token.Pool)
+	out := hubv1.Credential{ID: newID("cred"), Secret: text.Reveal(), CreatedAt: tx.now}
+	if _, err := tx.exec("INSERT INTO credentials (id, pool_id, hash, created_at) VALUES (?, ?, ?, ?)",
+		out.ID, pool.ID, token.Hash(out.Secret), nano(tx.now)); err != nil {
+		return hubv1.Credential{}, err
+	}
+	return out, tx.audit(record{actor: actor, action: ActionCredentialCreate, pool: pool.ID, object: out.ID, state: "live"})
+}
+
+// createdBefore finds the credential of an earlier request, without its secret,
+// and its pool.
+func (tx *Tx) createdBefore(id string) (hubv1.Credential, hubv1.Pool, error) {
+	out := hubv1.Credential{ID: id}
+	var pool string
+	var created int64
+	ctx := context.Background()
+	err := tx.QueryRowContext(ctx, "SELECT pool_id, created_at FROM credentials WHERE id = ?", id).Scan(&pool, &created)
+	if err != nil {
+		return out, hubv1.Pool{}, err
+	}
+	out.CreatedAt = fromNano(created)
+	row, err := findPool(ctx, tx, pool)
+	return out, row.Pool, err
+}
+
+// CreateCredential mints another credential of a pool.
+func (s *Store) CreateCredential(ctx context.Context, actor string, key Key, ref string) (out hubv1.Credential, err error) {
+	err = s.update(ctx, func(tx *Tx) error {
+		pool, err := findPool(ctx, tx, ref)
+		if err != nil {
+			return err
+		}
+		if id, repeated, err := tx.repeats(actor, key, pool.ID); err != nil {
+			return err
+		} else if repeated {
+			out, _, err = tx.createdBefore(id)
+			return err
+		}
+		if pool.State != hubv1.PoolActive {
+			return problem.New(hubv1.CodePoolRevoked, "pool %s is %s", pool.Name, pool.State)
+		}
+		if out, err = tx.makeCredential(actor, pool); err != nil {
+			return err
+		}
+		return tx.remember(actor, key, pool.ID, out.ID)
+	})
+	return out, err
+}
+
+// AuthPool finds the live credential of a bearer token.
+func (s *Store) AuthPool(ctx context.Context, text string) (Credential, error) {
+	var c Credential
+	if token.Check(token.Pool, text) != nil {
+		return c, problem.New(hubv1.CodeUnauthenticated, "the bearer token is no pool credential")
+	}
+	err := s.reader.QueryRowContext(ctx, "SELECT id, pool_id FROM credentials WHERE hash = ? AND revoked_at IS NULL", token.Hash(text)).
+		Scan(&c.ID, &c.PoolID)
+	if err == sql.ErrNoRows {
+		return c, problem.New(hubv1.CodeUnauthenticated, "the pool credential is revoked or was never issued")
+	}
+	return c, err
+}
+
+// CredentialLive says whether the credential still counts, for watches that are
+// open already.
+func (s *Store) CredentialLive(ctx context.Context, c Credential) (bool, error) {
+	_, live, err := first(ctx, s.reader, scanText, "SELECT id FROM credentials WHERE id = ? AND revoked_at IS NULL", c.ID)
+	return live, err
+}
+
+// contactsKept is how long the hub remembers a controller that stays away.
+const contactsKept = 24 * time.Hour
+
+// Contact notes that a controller was heard of. Pool watchers are woken only
+// for an instance or build that is new.
+func (s *Store) Contact(ctx context.Context, c Credential, instance, build string, features []string) error {
+	return s.update(ctx, func(tx *Tx) error {
+		was, known, err := first(ctx, tx, scanText, "SELECT build FROM controllers WHERE credential_id = ? AND instance = ?", c.ID, instance)
+		if err != nil {
+			return err
+		}
+		if _, err := tx.exec("DELETE FROM controllers WHERE last_contact < ?", nano(tx.now.Add(-contactsKept))); err != nil {
+			return err
+		}
+		if features == nil {
+			features = []string{}
+		}
+		if _, err := tx.exec(`INSERT INTO controllers (credential_id, instance, build, features, last_contact) VALUES (?, ?, ?, ?, ?)
+			ON CONFLICT (credential_id, instance) DO UPDATE SET build = excluded.build, features = excluded.features, last_contact = excluded.last_contact`,
+			c.ID, instance, build, asJSON(features), nano(tx.now)); err != nil {
+			return err
+		}
+		if !known || was != build {
+			tx.touch(c.PoolID)
+		}
+		return nil
+	})
+}
+
+// SetRefusal keeps why the credential's controller starts no runners; the runs
+// that wait show it.
+func (s *Store) SetRefusal(ctx context.Context, c Credential, message string) error {
+	return s.update(ctx, func(tx *Tx) error {
+		changed, err := tx.exec("UPDATE credentials SET refusal = ? WHERE id = ? AND refusal <> ?", message, c.ID, message)
+		if err != nil || changed == 0 {
+			return err
+		}
+		tx.touch(c.PoolID)
+		return tx.audit(record{actor: c.actor(), action: ActionCredentialRefusal, pool: c.PoolID, object: c.ID, state: "live", detail: message})
+	})
+}
+
+// EnsureAdmin makes the first admin token, unless there is one already. It gives
+// the token to deliver before it commits: a token that could not be delivered,
+// or whose hub dies meanwhile, was never made.
+func (s *Store) EnsureAdmin(ctx context.Context, deliver func(secret.String) error) error {
+	return s.update(ctx, func(tx *Tx) error {
+		n, _, err := first(ctx, tx, scanInt, "SELECT COUNT(*) FROM admin_tokens WHERE revoked_at IS NULL")
+		if err != nil || n > 0 {
+			return err
+		}
+		text, id := token.New(token.Admin), newID("admin")
+		if _, err := tx.exec("INSERT INTO admin_tokens (id, name, hash, created_at) VALUES (?, 'admin', ?, ?)", id, token.Hash(text.Reveal()), nano(tx.now)); err != nil {
+			return err
+		}
+		if err := tx.audit(record{actor: actorHub, action: ActionAdminCreate, object: id, state: "live"}); err != nil {
+			return err
+		}
+		return deliver(text)
+	})
+}
+
+// AuthAdmin returns the actor of a management token, "user:<name>".
+func (s *Store) AuthAdmin(ctx context.Context, text string) (string, error) {
+	if token.Check(token.Admin, text) != nil {
+		return "", problem.New(hubv1.CodeUnauthenticated, "the bearer token is no management token")
+	}
+	name, found, err := first(ctx, s.reader, scanText, "SELECT name FROM admin_tokens WHERE hash = ? AND revoked_at IS NULL", token.Hash(text))
+	if err == nil && !found {
+		err = problem.New(hubv1.CodeUnauthenticated, "the management token is revoked or was never issued")
+	}
+	return "user:" + name, err
+}
+
+// Key is a request's Idempotency-Key; empty for none.
+type Key string
+
+// keysKept is how long a repeated request is recognised.
+const keysKept = 24 * time.Hour
+
+// repeats finds what an earlier request with the key made. The same key with
+// another request is a conflict.
+func (tx *Tx) repeats(actor string, key Key, request any) (object string, repeated bool, err error) {
+	if key == "" {
+		return "", false, nil
+	}
+	if _, err := tx.exec("DELETE FROM idempotency WHERE created_at < ?", nano(tx.now.Add(-keysKept))); err != nil {
+		return "", false, err
+	}
+	var was string
+	err = tx.QueryRowContext(context.Background(), "SELECT request, object FROM idempotency WHERE actor = ? AND key = ?", actor, string(key)).
+		Scan(&was, &object)
+	switch {
+	case err == sql.ErrNoRows:
+		return "", false, nil
+	case err != nil:
+		return "", false, err
+	case was != fingerprint(request):
+		return "", false, problem.New(hubv1.CodeConflict, "the Idempotency-Key was used for another request")
+	}
+	return object, true, nil
+}
+
+func (tx *Tx) remember(actor string, key Key, request any, object string) error {
+	if key == "" {
+		return nil
+	}
+	_, err := tx.exec("INSERT INTO idempotency (actor, key, request, object, created_at) VALUES (?, ?, ?, ?, ?)",
+		actor, string(key), fingerprint(request), object, nano(tx.now))
+	return err
+}
+
+// fingerprint tells requests apart by type and content.
+func fingerprint(request any) string {
+	data, err := json.Marshal(request)
+	if err != nil {
+		panic(err) // our own request types always encode
+	}
+	return token.Hash(typeName(request) + string(data))
+}

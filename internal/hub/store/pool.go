@@ -1,0 +1,302 @@
+package store
+
+import (
+	"context"
+	"database/sql"
+	"fmt"
+
+	"cloop.dev/cloop/apis/hubv1"
+	"cloop.dev/cloop/internal/hub/problem"
+)
+
+// poolRow is a pool with what only the hub needs to know.
+type poolRow struct {
+	hubv1.Pool
+	feed      int64
+	gitCordon bool
+	// ownCordon is the operator's cordon, also where Git's hides it.
+	ownCordon   bool
+	stateBy     string
+	stateReason string
+}
+
+// The counts come from partial indexes, whose condition the queries repeat.
+const selectPools = `SELECT p.id, p.name, p.state, p.state_by, p.state_reason, p.definition, p.cordon_reason, p.cordon_by,
+	p.cordon_at, p.git_cordon_reason, p.git_cordon_at, p.source, p.revision, p.feed, p.created_at,
+	(SELECT COUNT(*) FROM runners r WHERE r.pool_id = p.id AND r.state <> 'retired' AND r.state = 'starting'),
+	(SELECT COUNT(*) FROM runners r WHERE r.pool_id = p.id AND r.state <> 'retired' AND r.state = 'idle'),
+	(SELECT COUNT(*) FROM runners r WHERE r.pool_id = p.id AND r.state <> 'retired' AND r.state = 'busy'),
+	(SELECT COUNT(*) FROM runners r WHERE r.pool_id = p.id AND r.state <> 'retired' AND r.state = 'retiring'),
+	(SELECT COUNT(*) FROM runs u WHERE u.pool_id = p.id AND u.settled_at IS NULL AND u.state = 'queued')
+	FROM pools p`
+
+func scanPool(row scanner) (poolRow, error) {
+	var (
+		p                            poolRow
+		definition                   string
+		reason, by, gitReason, about sql.NullString
+		at, gitAt                    sql.NullInt64
+		created                      int64
+	)
+	err := row.Scan(&p.ID, &p.Name, &p.State, &p.stateBy, &p.stateReason, &definition, &reason, &by, &at, &gitReason, &gitAt,
+		&about, &p.Revision, &p.feed, &created,
+		&p.Runners.Starting, &p.Runners.Idle, &p.Runners.Busy, &p.Runners.Retiring, &p.Queued)
+	if err != nil {
+		return p, err
+	}
+	p.CreatedAt = fromNano(created)
+	if err := fromJSON(definition, &p.PoolDefinition); err != nil {
+		return p, err
+	}
+	if about.Valid {
+		p.Source = &hubv1.Provenance{}
+		if err := fromJSON(about.String, p.Source); err != nil {
+			return p, err
+		}
+	}
+	p.gitCordon, p.ownCordon = gitReason.Valid, reason.Valid
+	switch {
+	case gitReason.Valid:
+		p.Cordon = &hubv1.Cordon{Reason: gitReason.String, By: "git", At: fromNano(gitAt.Int64)}
+	case reason.Valid:
+		p.Cordon = &hubv1.Cordon{Reason: reason.String, By: by.String, At: fromNano(at.Int64)}
+	}
+	return p, nil
+}
+
+// findPool finds a pool by name or id.
+func findPool(ctx context.Context, q querier, ref string) (poolRow, error) {
+	p, found, err := first(ctx, q, scanPool, selectPools+" WHERE p.name = ? OR p.id = ?", ref, ref)
+	if err == nil && !found {
+		err = problem.New(hubv1.CodeNotFound, "there is no pool %q", ref)
+	}
+	return p, err
+}
+
+// ListPools lists the pools by name; the revoked ones only where asked for.
+func (s *Store) ListPools(ctx context.Context, revoked bool) ([]hubv1.Pool, error) {
+	var out []hubv1.Pool
+	err := s.view(ctx, func(q querier) error {
+		rows, err := collect(ctx, q, scanPool, selectPools+" WHERE ? OR p.state <> 'revoked' ORDER BY p.name", revoked)
+		if err != nil {
+			return err
+		}
+		out = make([]hubv1.Pool, 0, len(rows))
+		for _, row := range rows {
+			pool, err := withContacts(ctx, q, row)
+			if err != nil {
+				return err
+			}
+			out = append(out, pool)
+		}
+		return nil
+	})
+	return out, err
+}
+
+// GetPool returns a pool by name or id.
+func (s *Store) GetPool(ctx context.Context, ref string) (pool hubv1.Pool, feed int64, err error) {
+	err = s.view(ctx, func(q querier) error {
+		row, err := findPool(ctx, q, ref)
+		if err != nil {
+			return err
+		}
+		feed = row.feed
+		pool, err = withContacts(ctx, q, row)
+		return err
+	})
+	return pool, feed, err
+}
+
+func withContacts(ctx context.Context, q querier, row poolRow) (hubv1.Pool, error) {
+	contacts, err := collect(ctx, q, scanContact, `SELECT c.credential_id, c.instance, c.build, c.last_contact
+		FROM controllers c JOIN credentials k ON k.id = c.credential_id
+		WHERE k.pool_id = ? AND k.revoked_at IS NULL ORDER BY c.last_contact DESC LIMIT 16`, row.ID)
+	row.Controllers = contacts
+	return row.Pool, err
+}
+
+func scanContact(row scanner) (hubv1.ControllerContact, error) {
+	var c hubv1.ControllerContact
+	var at int64
+	err := row.Scan(&c.CredentialID, &c.Instance, &c.Build, &at)
+	c.LastContact = fromNano(at)
+	return c, err
+}
+
+// CreatePool makes a pool, or brings a revoked one back under its old id, with a
+// first credential.
+func (s *Store) CreatePool(ctx context.Context, actor string, key Key, request hubv1.CreatePoolRequest) (out hubv1.CreatePoolResponse, err error) {
+	err = s.update(ctx, func(tx *Tx) error {
+		if id, repeated, err := tx.repeats(actor, key, request); err != nil {
+			return err
+		} else if repeated {
+			out.Credential, out.Pool, err = tx.createdBefore(id)
+			return err
+		}
+		pool, err := tx.makePool(actor, request.Name, request.PoolDefinition, nil)
+		if err != nil {
+			return err
+		}
+		if out.Credential, err = tx.makeCredential(actor, pool); err != nil {
+			return err
+		}
+		out.Pool = pool.Pool
+		return tx.remember(actor, key, request, out.Credential.ID)
+	})
+	return out, err
+}
+
+// makePool inserts a pool or revives a revoked one.
+func (tx *Tx) makePool(actor, name string, definition hubv1.PoolDefinition, source *hubv1.Provenance) (poolRow, error) {
+	ctx := context.Background()
+	old, found, err := first(ctx, tx, scanPool, selectPools+" WHERE p.name = ?", name)
+	if err != nil {
+		return old, err
+	}
+	id := old.ID
+	switch {
+	case found && old.State == hubv1.PoolDraining:
+		return old, problem.New(hubv1.CodePoolRevoked, "pool %s is draining (%s); it can be created again once it is drained", name, old.stateReason)
+	case found && old.State == hubv1.PoolActive:
+		return old, problem.New(hubv1.CodePoolExists, "pool %s exists", name)
+	case found:
+		_, err = tx.exec(`UPDATE pools SET state = 'active', state_by = '', state_reason = '', definition = ?,
+			cordon_reason = NULL, cordon_by = NULL, cordon_at = NULL, git_cordon_reason = NULL, git_cordon_at = NULL,
+			revision = revision + 1 WHERE id = ?`, asJSON(definition), id)
+	default:
+		id = newID("pool")
+		_, err = tx.exec("INSERT INTO pools (id, name, state, definition, revision, feed, created_at) VALUES (?, ?, 'active', ?, 1, 1, ?)",
+			id, name, asJSON(definition), nano(tx.now))
+	}
+	if err != nil {
+		return old, err
+	}
+	if err := tx.setSource(id, source); err != nil {
+		return old, err
+	}
+	tx.touch(id)
+	if err := tx.audit(record{actor: actor, action: ActionPoolCreate, pool: id, object: id, state: string(hubv1.PoolActive),
+		detail: asJSON(definition)}); err != nil {
+		return old, err
+	}
+	return findPool(ctx, tx, id)
+}
+
+func (tx *Tx) setSource(pool string, source *hubv1.Provenance) error {
+	var text, sync any
+	if source != nil {
+		text, sync = asJSON(source), source.Sync
+	}
+	_, err := tx.exec("UPDATE pools SET source = ?, source_sync = ? WHERE id = ?", text, sync, pool)
+	return err
+}
+
+// managedByGit is the refusal to change by hand what Git owns.
+func managedByGit(pool poolRow) *hubv1.Problem {
+	s := pool.Source
+	p := problem.New(hubv1.CodePoolManagedByGit, "pool %s is managed by Git: %s %s at %s", pool.Name, s.Repository, s.Path, s.Revision)
+	p.Source = s
+	return p
+}
+
+// UpdatePool changes the fields that the request sets, while the pool's
+// revision is ifMatch unless that is 0.
+func (s *Store) UpdatePool(ctx context.Context, actor, ref string, ifMatch int64, request hubv1.UpdatePoolRequest) (hubv1.Pool, error) {
+	return s.changePool(ctx, ref, func(tx *Tx, pool poolRow) error {
+		switch {
+		case pool.State != hubv1.PoolActive:
+			return problem.New(hubv1.CodePoolRevoked, "pool %s is %s", pool.Name, pool.State)
+		case pool.Source != nil:
+			return managedByGit(pool)
+		case ifMatch != 0 && ifMatch != pool.Revision:
+			return problem.New(hubv1.CodePreconditionFailed, "pool %s has revision %d, not %d", pool.Name, pool.Revision, ifMatch)
+		}
+		next := pool.PoolDefinition
+		set(&next.MaxRunners, request.MaxRunners)
+		set(&next.Labels, request.Labels)
+		set(&next.Audience, request.Audience)
+		set(&next.Owner, request.Owner)
+		return tx.define(actor, pool, next)
+	})
+}
+
+func set[T any](field *T, value *T) {
+	if value != nil {
+		*field = *value
+	}
+}
+
+// define gives a pool another definition, if it is another one.
+func (tx *Tx) define(actor string, pool poolRow, next hubv1.PoolDefinition) error {
+	if asJSON(pool.PoolDefinition) == asJSON(next) {
+		return nil
+	}
+	if _, err := tx.exec("UPDATE pools SET definition = ?, revision = revision + 1 WHERE id = ?", asJSON(next), pool.ID); err != nil {
+		return err
+	}
+	tx.touch(pool.ID)
+	return tx.audit(record{actor: actor, action: ActionPoolUpdate, pool: pool.ID, object: pool.ID, state: string(pool.State),
+		detail: fmt.Sprintf(`{"was":%s,"now":%s}`, asJSON(pool.PoolDefinition), asJSON(next))})
+}
+
+// changePool runs a change of one pool and returns the pool after it.
+func (s *Store) changePool(ctx context.Context, ref string, change func(*Tx, poolRow) error) (hubv1.Pool, error) {
+	err := s.update(ctx, func(tx *Tx) error {
+		pool, err := findPool(ctx, tx, ref)
+		if err != nil {
+			return err
+		}
+		return change(tx, pool)
+	})
+	if err != nil {
+		return hubv1.Pool{}, err
+	}
+	pool, _, err := s.GetPool(ctx, ref)
+	return pool, err
+}
+
+// Cordon stops the hand-off of runs to the pool's runners.
+func (s *Store) Cordon(ctx context.Context, actor, ref, reason string) (hubv1.Pool, error) {
+	return s.changePool(ctx, ref, func(tx *Tx, pool poolRow) error {
+		if pool.State == hubv1.PoolRevoked {
+			return problem.New(hubv1.CodePoolRevoked, "pool %s is revoked", pool.Name)
+		}
+		if _, err := tx.exec("UPDATE pools SET cordon_reason = ?, cordon_by = ?, cordon_at = ?, revision = revision + 1 WHERE id = ?",
+			reason, actor, nano(tx.now), pool.ID); err != nil {
+			return err
+		}
+		tx.touch(pool.ID)
+		return tx.audit(record{actor: actor, action: ActionPoolCordon, pool: pool.ID, object: pool.ID, state: string(pool.State), detail: reason})
+	})
+}
+
+// Uncordon takes the operator's cordon away. Git's it cannot.
+func (s *Store) Uncordon(ctx context.Context, actor, ref string) (hubv1.Pool, error) {
+	return s.changePool(ctx, ref, func(tx *Tx, pool poolRow) error {
+		if pool.gitCordon {
+			p := managedByGit(pool)
+			p.Detail = fmt.Sprintf("pool %s is cordoned by Git: %s %s at %s", pool.Name, pool.Source.Repository, pool.Source.Path, pool.Source.Revision)
+			return p
+		}
+		if !pool.ownCordon {
+			return nil
+		}
+		if _, err := tx.exec("UPDATE pools SET cordon_reason = NULL, cordon_by = NULL, cordon_at = NULL, revision = revision + 1 WHERE id = ?", pool.ID); err != nil {
+			return err
+		}
+		tx.touch(pool.ID)
+		return tx.audit(record{actor: actor, action: ActionPoolUncordon, pool: pool.ID, object: pool.ID, state: string(pool.State)})
+	})
+}
+
+// RevokePool revokes a pool at once: it is the one act at the hub that stops
+// runs in progress.
+func (s *Store) RevokePool(ctx context.Context, actor, ref string) (hubv1.Pool, error) {
+	return s.changePool(ctx, ref, func(tx *Tx, pool poolRow) error {
+		if pool.State == hubv1.PoolRevoked {
+			return nil
+		}
+		return tx.revoke(actor, pool, "pool "+pool.Name+" was revoked by "+actor)
+	})
+}

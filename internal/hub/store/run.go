@@ -1,0 +1,358 @@
+package store
+
+import (
+	"context"
+	"database/sql"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"cloop.dev/cloop/apis/hubv1"
+	"cloop.dev/cloop/internal/hub/problem"
+)
+
+// runRow is a run with what only the hub needs to know.
+type runRow struct {
+	hubv1.Run
+	projectID string
+	handOffs  int
+	logNext   int64
+	logFull   bool
+}
+
+const selectRuns = `SELECT r.id, j.name, r.project_id, r.pool_id, r.ref, r.commit_hash, r.command, r.state, r.reason, r.exit_code, r.signal,
+	r.attempt, r.hand_offs, r.failover, r.runner_id, r.started_by, r.log_bytes, r.log_next, r.log_full, r.revision,
+	r.queued_at, r.handed_at, r.started_at, r.first_log_at, r.settled_at,
+	p.name, COALESCE(p.git_cordon_reason, p.cordon_reason),
+	(SELECT k.refusal FROM credentials k WHERE k.pool_id = p.id AND k.revoked_at IS NULL AND k.refusal <> '' ORDER BY k.created_at DESC LIMIT 1)
+	FROM runs r JOIN projects j ON j.id = r.project_id JOIN pools p ON p.id = r.pool_id`
+
+func scanRun(row scanner) (runRow, error) {
+	var (
+		r                                  runRow
+		command, pool                      string
+		exit                               sql.NullInt32
+		runner, cordon, refusal            sql.NullString
+		queued                             int64
+		handed, started, firstLog, settled sql.NullInt64
+	)
+	err := row.Scan(&r.ID, &r.Project, &r.projectID, &r.PoolID, &r.Ref, &r.Commit, &command, &r.State, &r.Reason, &exit, &r.Signal,
+		&r.Attempt, &r.handOffs, &r.Failover, &runner, &r.StartedBy, &r.LogBytes, &r.logNext, &r.logFull, &r.Revision,
+		&queued, &handed, &started, &firstLog, &settled, &pool, &cordon, &refusal)
+	if err != nil {
+		return r, err
+	}
+	if exit.Valid {
+		r.ExitCode = &exit.Int32
+	}
+	r.Runner, r.QueuedAt = runner.String, fromNano(queued)
+	r.HandedAt, r.StartedAt, r.FirstLogAt, r.SettledAt = optionalTime(handed), optionalTime(started), optionalTime(firstLog), optionalTime(settled)
+	if r.State == hubv1.RunQueued {
+		r.Reason = waitingReason(r.Reason, pool, cordon.String, refusal.String)
+	}
+	return r, fromJSON(command, &r.Command)
+}
+
+// waitingReason says why a run waits, the most telling reason last.
+func waitingReason(was, pool, cordon, refusal string) string {
+	reason := "waits for a runner of pool " + pool
+	switch {
+	case cordon != "":
+		reason = "pool " + pool + " is cordoned: " + cordon
+	case refusal != "":
+		reason += ": its controller cannot start runners: " + refusal
+	}
+	if was != "" {
+		reason += " (" + was + ")"
+	}
+	return reason
+}
+
+func heldRun(ctx context.Context, q querier, runner string) (runRow, bool, error) {
+	return first(ctx, q, scanRun, selectRuns+" WHERE r.runner_id = ? AND r.settled_at IS NULL AND r.state <> 'queued'", runner)
+}
+
+func findRun(ctx context.Context, q querier, id string) (runRow, error) {
+	r, found, err := first(ctx, q, scanRun, selectRuns+" WHERE r.id = ?", id)
+	if err == nil && !found {
+		err = problem.New(hubv1.CodeNotFound, "there is no run %q", id)
+	}
+	return r, err
+}
+
+// StartRun checks that the run may go to the project's pool and queues it. A
+// runner that is idle has it when the method returns.
+func (s *Store) StartRun(ctx context.Context, actor string, principals []string, key Key, request hubv1.StartRunRequest) (hubv1.Run, error) {
+	id := ""
+	err := s.update(ctx, func(tx *Tx) error {
+		var repeated bool
+		var err error
+		if id, repeated, err = tx.repeats(actor, key, request); err != nil || repeated {
+			return err
+		}
+		project, err := findProject(ctx, tx, request.Project)
+		if err != nil {
+			return err
+		}
+		pool, err := tx.poolFor(project, principals)
+		if err != nil {
+			return err
+		}
+		ref, failover := request.Ref, request.Failover
+		if ref == "" {
+			ref = project.DefaultRef
+		}
+		if failover == "" {
+			failover = hubv1.FailoverOnce
+		}
+		id = newID("run")
+		if _, err := tx.exec(`INSERT INTO runs (id, project_id, pool_id, ref, command, state, failover, started_by, revision, queued_at)
+			VALUES (?, ?, ?, ?, ?, 'queued', ?, ?, 1, ?)`,
+			id, project.ID, pool.ID, ref, asJSON(request.Command), failover, actor, nano(tx.now)); err != nil {
+			return err
+		}
+		tx.touch(pool.ID)
+		if err := tx.audit(record{actor: actor, action: ActionRunQueue, pool: pool.ID, object: id, state: string(hubv1.RunQueued), detail: "project " + project.Name}); err != nil {
+			return err
+		}
+		return tx.remember(actor, key, request, id)
+	})
+	if err != nil {
+		return hubv1.Run{}, err
+	}
+	return s.GetRun(ctx, id)
+}
+
+// poolFor is the pool that the project's runs go to, if the person may.
+func (tx *Tx) poolFor(project projectRow, principals []string) (poolRow, error) {
+	if project.poolID == "" {
+		return poolRow{}, problem.New(hubv1.CodeProjectUnbound, "project %s is bound to no pool", project.Name)
+	}
+	pool, err := findPool(context.Background(), tx, project.poolID)
+	if err != nil {
+		return pool, err
+	}
+	if pool.State != hubv1.PoolActive {
+		return pool, problem.New(hubv1.CodePoolRevoked, "pool %s, to which project %s is bound, is %s", pool.Name, project.Name, pool.State)
+	}
+	allowed := len(pool.Audience) == 0 || slices.ContainsFunc(principals, func(p string) bool { return slices.Contains(pool.Audience, p) })
+	if !allowed {
+		return pool, problem.New(hubv1.CodeAudience, "pool %s is for %s, and you are %s", pool.Name,
+			strings.Join(pool.Audience, ", "), strings.Join(principals, ", "))
+	}
+	return pool, nil
+}
+
+// GetRun returns a run.
+func (s *Store) GetRun(ctx context.Context, id string) (hubv1.Run, error) {
+	r, err := findRun(ctx, s.reader, id)
+	return r.Run, err
+}
+
+// ListRuns lists runs, newest first, of one project unless that is empty.
+func (s *Store) ListRuns(ctx context.Context, project string, limit int) ([]hubv1.Run, error) {
+	rows, err := collect(ctx, s.reader, scanRun, selectRuns+" WHERE ? = '' OR j.name = ? OR j.id = ? ORDER BY r.seq DESC LIMIT ?",
+		project, project, project, limit)
+	out := make([]hubv1.Run, 0, len(rows))
+	for _, row := range rows {
+		out = append(out, row.Run)
+	}
+	return out, err
+}
+
+// CancelRun cancels a queued run at once and asks the runner of another to stop
+// it. A settled run is returned as it is.
+func (s *Store) CancelRun(ctx context.Context, actor, id string) (hubv1.Run, error) {
+	err := s.update(ctx, func(tx *Tx) error {
+		run, err := findRun(ctx, tx, id)
+		if err != nil {
+			return err
+		}
+		switch run.State {
+		case hubv1.RunQueued:
+			return tx.settleRun(actor, run, outcome{state: hubv1.RunCancelled, reason: "cancelled by " + actor + " while it waited"})
+		case hubv1.RunHanded, hubv1.RunRunning:
+			reason := "cancelled by " + actor
+			if _, err := tx.exec("UPDATE runs SET state = 'cancelling', reason = ?, deadline = ?, revision = revision + 1 WHERE id = ?",
+				reason, nano(tx.now.Add(tx.store.Limits.CancelTimeout)), run.ID); err != nil {
+				return err
+			}
+			if err := tx.bumpRunner(run.Runner); err != nil {
+				return err
+			}
+			tx.runChanged(run)
+			return tx.audit(record{actor: actor, action: ActionRunCancel, pool: run.PoolID, object: run.ID, state: string(hubv1.RunCancelling)})
+		}
+		return nil
+	})
+	if err != nil {
+		return hubv1.Run{}, err
+	}
+	return s.GetRun(ctx, id)
+}
+
+// bumpRunner makes the runner's watch see a change of its run.
+func (tx *Tx) bumpRunner(runner string) error {
+	_, err := tx.exec("UPDATE runners SET revision = revision + 1 WHERE id = ?", runner)
+	tx.wake(RunnerTopic(runner))
+	return err
+}
+
+func (tx *Tx) runChanged(run runRow) {
+	tx.touch(run.PoolID)
+	tx.wake(RunTopic(run.ID))
+	// Whoever follows the log wants to know when it ends.
+	tx.wake(LogTopic(run.ID))
+	tx.hurry = true
+}
+
+// runOf is the run that the runner holds at this attempt.
+func (tx *Tx) runOf(r Runner, id string, attempt int32) (runRow, error) {
+	run, err := findRun(context.Background(), tx, id)
+	if err != nil {
+		return run, err
+	}
+	if run.Runner != r.ID || run.Attempt != attempt || run.State == hubv1.RunQueued {
+		return run, problem.New(hubv1.CodeRunNotHeld, "runner %s does not hold attempt %d of run %s", r.ID, attempt, id)
+	}
+	return run, nil
+}
+
+// Started says that the run's command has started.
+func (s *Store) Started(ctx context.Context, r Runner, id string, request hubv1.StartedRequest) error {
+	return s.update(ctx, func(tx *Tx) error {
+		row, err := tx.liveRunner(r)
+		if err != nil {
+			return err
+		}
+		run, err := tx.runOf(r, id, request.Attempt)
+		if err != nil {
+			return err
+		}
+		if run.State.Terminal() {
+			return problem.New(hubv1.CodeRunNotHeld, "run %s is settled: %s", id, run.State)
+		}
+		if err := tx.renew(row); err != nil || run.StartedAt != nil {
+			return err
+		}
+		at := request.StartedAt
+		// The runner's clock may be wrong; the order of a run's times may not.
+		if at.Before(*run.HandedAt) || at.After(tx.now) {
+			at = tx.now
+		}
+		if _, err := tx.exec(`UPDATE runs SET state = CASE state WHEN 'handed' THEN 'running' ELSE state END,
+			deadline = CASE state WHEN 'handed' THEN NULL ELSE deadline END,
+			commit_hash = ?, started_at = ?, revision = revision + 1 WHERE id = ?`, request.Commit, nano(at), id); err != nil {
+			return err
+		}
+		tx.runChanged(run)
+		return tx.audit(record{actor: r.actor(), action: ActionRunStarted, pool: run.PoolID, object: id, state: string(hubv1.RunRunning),
+			detail: request.Commit, took: at.Sub(run.QueuedAt)})
+	})
+}
+
+// Result settles the run and retires the runner.
+func (s *Store) Result(ctx context.Context, r Runner, id string, request hubv1.ResultRequest) error {
+	return s.update(ctx, func(tx *Tx) error {
+		row, err := tx.liveRunner(r)
+		if err != nil {
+			return err
+		}
+		run, err := tx.runOf(r, id, request.Attempt)
+		if err != nil || run.State.Terminal() {
+			return err
+		}
+		if err := tx.settleRun(r.actor(), run, outcomeOf(run, request)); err != nil {
+			return err
+		}
+		if row.state != hubv1.RunnerBusy {
+			return nil
+		}
+		return tx.retiring(r.actor(), row, "its run is settled")
+	})
+}
+
+// outcome is how a run ended.
+type outcome struct {
+	state  hubv1.RunState
+	reason string
+	exit   *int32
+	signal string
+}
+
+func outcomeOf(run runRow, request hubv1.ResultRequest) outcome {
+	out := outcome{state: hubv1.RunFailed, exit: request.ExitCode, signal: request.Signal}
+	switch {
+	case request.Cancelled && run.State == hubv1.RunCancelling:
+		out.state, out.reason = hubv1.RunCancelled, run.Reason
+	case request.Error != "":
+		out.reason = request.Error
+	case request.ExitCode != nil && *request.ExitCode == 0 && request.Signal == "":
+		out.state = hubv1.RunSucceeded
+	case request.Signal != "":
+		out.reason = "the command was ended by the signal " + request.Signal
+	case request.ExitCode != nil:
+		out.reason = fmt.Sprintf("the command exited with code %d", *request.ExitCode)
+	default:
+		out.reason = "the runner reported no exit code"
+	}
+	return out
+}
+
+// settleRun ends a run for good.
+func (tx *Tx) settleRun(actor string, run runRow, out outcome) error {
+	var exit any
+	if out.exit != nil {
+		exit = *out.exit
+	}
+	if _, err := tx.exec(`UPDATE runs SET state = ?, reason = ?, exit_code = ?, signal = ?, settled_at = ?, deadline = NULL, revision = revision + 1
+		WHERE id = ? AND settled_at IS NULL`, string(out.state), out.reason, exit, out.signal, nano(tx.now), run.ID); err != nil {
+		return err
+	}
+	tx.runChanged(run)
+	return tx.audit(record{actor: actor, action: ActionRunSettled, pool: run.PoolID, object: run.ID, state: string(out.state), detail: out.reason})
+}
+
+// freeRun decides what becomes of a run whose runner is lost: not started, it
+// is queued again; started, it is started again once, or lost.
+func (tx *Tx) freeRun(actor string, run runRow, cause string) error {
+	switch {
+	case run.State == hubv1.RunCancelling:
+		return tx.settleRun(actor, run, outcome{state: hubv1.RunCancelled, reason: run.Reason + "; " + cause})
+	case run.State == hubv1.RunHanded && run.handOffs >= tx.store.Limits.MaxHandOffs:
+		return tx.settleRun(actor, run, outcome{state: hubv1.RunFailed,
+			reason: fmt.Sprintf("%d runners were handed the run and none started it; the last: %s", run.handOffs, cause)})
+	case run.State == hubv1.RunHanded:
+		return tx.requeue(actor, run, run.Attempt, cause)
+	case run.Failover == hubv1.FailoverOnce && run.Attempt == 1:
+		return tx.requeue(actor, run, run.Attempt+1, cause)
+	}
+	return tx.settleRun(actor, run, outcome{state: hubv1.RunLost, reason: cause})
+}
+
+// requeue puts the run back where it was in the queue. The log goes on behind a
+// notice; the next runner counts its offsets from 0.
+func (tx *Tx) requeue(actor string, run runRow, attempt int32, cause string) error {
+	handOffs := run.handOffs
+	if attempt != run.Attempt {
+		handOffs = 0
+	}
+	if run.LogBytes > 0 {
+		if err := tx.storeLog(run, []byte("\n[cloop] "+cause+"; the run starts again\n")); err != nil {
+			return err
+		}
+	}
+	if _, err := tx.exec(`UPDATE runs SET state = 'queued', reason = ?, attempt = ?, hand_offs = ?, runner_id = NULL, handed_at = NULL,
+		started_at = NULL, deadline = NULL, log_next = 0, revision = revision + 1 WHERE id = ?`,
+		"attempt "+fmt.Sprint(attempt)+" after: "+cause, attempt, handOffs, run.ID); err != nil {
+		return err
+	}
+	tx.runChanged(run)
+	return tx.audit(record{actor: actor, action: ActionRunRequeue, pool: run.PoolID, object: run.ID, state: string(hubv1.RunQueued), detail: cause})
+}
+
+// lostAt is when the hub gives up a runner that it hears of now and never again.
+func (tx *Tx) lostAt() time.Time {
+	return tx.now.Add(tx.store.Limits.Lease + tx.store.Limits.Margin)
+}

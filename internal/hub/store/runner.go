@@ -1,0 +1,370 @@
+package store
+
+import (
+	"context"
+	"database/sql"
+	"fmt"
+	"strings"
+
+	"cloop.dev/cloop/apis/hubv1"
+	"cloop.dev/cloop/internal/hub/problem"
+	"cloop.dev/cloop/internal/hub/token"
+)
+
+// Runner is a runner that has proved who it is.
+type Runner struct{ ID, PoolID string }
+
+func (r Runner) actor() string { return "runner:" + r.ID }
+
+type runnerRow struct {
+	Runner
+	credential, key, name string
+	state                 hubv1.RunnerState
+	tokenExpires          int64
+	revision              int64
+}
+
+const selectRunners = "SELECT id, pool_id, credential_id, key, name, state, token_expires_at, revision FROM runners"
+
+func scanRunner(row scanner) (runnerRow, error) {
+	var r runnerRow
+	err := row.Scan(&r.ID, &r.PoolID, &r.credential, &r.key, &r.name, &r.state, &r.tokenExpires, &r.revision)
+	return r, err
+}
+
+// Mint makes a runner under the pool's maximum, or a new token for one whose
+// token is not redeemed yet.
+func (s *Store) Mint(ctx context.Context, c Credential, key string) (out hubv1.MintResponse, err error) {
+	err = s.update(ctx, func(tx *Tx) error {
+		pool, err := findPool(ctx, tx, c.PoolID)
+		if err != nil {
+			return err
+		}
+		switch {
+		case pool.State != hubv1.PoolActive:
+			return problem.New(hubv1.CodePoolRevoked, "pool %s is %s", pool.Name, pool.State)
+		case pool.Cordon != nil:
+			return problem.New(hubv1.CodePoolCordoned, "pool %s is cordoned: %s", pool.Name, pool.Cordon.Reason)
+		}
+		old, found, err := first(ctx, tx, scanRunner, selectRunners+" WHERE credential_id = ? AND key = ?", c.ID, key)
+		if err != nil {
+			return err
+		}
+		text := token.New(token.Runner).Reveal()
+		out = hubv1.MintResponse{RunnerID: old.ID, Token: text, ExpiresAt: tx.now.Add(tx.store.Limits.TokenTTL)}
+		if found {
+			return tx.remint(c, old, out)
+		}
+		out.RunnerID = newID("runner")
+		return tx.mint(c, pool, key, out)
+	})
+	if err != nil {
+		out = hubv1.MintResponse{}
+	}
+	return out, err
+}
+
+func (tx *Tx) mint(c Credential, pool poolRow, key string, out hubv1.MintResponse) error {
+	// Tokens that have run out but that the timer has not collected yet do not
+	// count.
+	held, _, err := first(context.Background(), tx, scanInt, `SELECT COUNT(*) FROM runners WHERE pool_id = ? AND state <> 'retired'
+		AND NOT (state = 'starting' AND token_expires_at <= ?)`, pool.ID, nano(tx.now))
+	if err != nil {
+		return err
+	}
+	if held >= int64(pool.MaxRunners) {
+		return problem.New(hubv1.CodePoolAtMaximum, "pool %s has %d of at most %d runners", pool.Name, held, pool.MaxRunners)
+	}
+	if _, err := tx.exec(`INSERT INTO runners (id, pool_id, credential_id, key, state, token_hash, token_expires_at, created_at, revision)
+		VALUES (?, ?, ?, ?, 'starting', ?, ?, ?, 1)`,
+		out.RunnerID, pool.ID, c.ID, key, token.Hash(out.Token), nano(out.ExpiresAt), nano(tx.now)); err != nil {
+		return err
+	}
+	tx.touch(pool.ID)
+	tx.hurry = true
+	return tx.audit(record{actor: c.actor(), action: ActionRunnerMint, pool: pool.ID, object: out.RunnerID, state: string(hubv1.RunnerStarting), detail: "key " + key})
+}
+
+func (tx *Tx) remint(c Credential, old runnerRow, out hubv1.MintResponse) error {
+	switch {
+	case old.state == hubv1.RunnerRetired, old.state == hubv1.RunnerStarting && old.tokenExpires <= nano(tx.now):
+		return problem.New(hubv1.CodeRunnerRetired, "the runner of key %s is retired", old.key)
+	case old.state != hubv1.RunnerStarting:
+		return problem.New(hubv1.CodeTokenRedeemed, "the token of key %s has been redeemed", old.key)
+	}
+	if _, err := tx.exec("UPDATE runners SET token_hash = ?, token_expires_at = ?, revision = revision + 1 WHERE id = ?",
+		token.Hash(out.Token), nano(out.ExpiresAt), old.ID); err != nil {
+		return err
+	}
+	return tx.audit(record{actor: c.actor(), action: ActionRunnerRemint, pool: old.PoolID, object: old.ID, state: string(old.state), detail: "key " + old.key})
+}
+
+// Enroll redeems a runner token, once ever.
+func (s *Store) Enroll(ctx context.Context, request hubv1.EnrollRequest) (out hubv1.EnrollResponse, err error) {
+	if token.Check(token.Runner, request.Token) != nil {
+		return out, problem.New(hubv1.CodeTokenRefused, "that is no runner token")
+	}
+	session := token.New(token.Session).Reveal()
+	err = s.update(ctx, func(tx *Tx) error {
+		r, found, err := first(ctx, tx, scanRunner, selectRunners+" WHERE token_hash = ?", token.Hash(request.Token))
+		switch {
+		case err != nil:
+			return err
+		case !found:
+			return problem.New(hubv1.CodeTokenRefused, "the runner token was never issued or has been replaced")
+		case r.state == hubv1.RunnerStarting && r.tokenExpires <= nano(tx.now):
+			return problem.New(hubv1.CodeTokenRefused, "the runner token has expired")
+		case r.state == hubv1.RunnerRetired:
+			return problem.New(hubv1.CodeTokenRefused, "the runner token is revoked or has been redeemed: its runner is retired")
+		case r.state != hubv1.RunnerStarting:
+			return problem.New(hubv1.CodeTokenRefused, "the runner token has been redeemed")
+		}
+		out.RunnerID = r.ID
+		if _, err := tx.exec(`UPDATE runners SET state = 'idle', session_hash = ?, name = ?, build = ?, enrolled_at = ?, lost_at = ?,
+			revision = revision + 1 WHERE id = ? AND state = 'starting'`,
+			token.Hash(session), request.Name, request.Build, nano(tx.now), nano(tx.lostAt()), r.ID); err != nil {
+			return err
+		}
+		tx.runnerChanged(r.Runner)
+		return tx.audit(record{actor: r.actor(), action: ActionRunnerEnroll, pool: r.PoolID, object: r.ID, state: string(hubv1.RunnerIdle), detail: request.Name})
+	})
+	out.Session = session
+	if err != nil {
+		out = hubv1.EnrollResponse{}
+	}
+	return out, err
+}
+
+// AuthRunner finds the runner of a session token.
+func (s *Store) AuthRunner(ctx context.Context, text string) (Runner, error) {
+	if token.Check(token.Session, text) != nil {
+		return Runner{}, problem.New(hubv1.CodeUnauthenticated, "the bearer token is no session of a runner")
+	}
+	r, found, err := first(ctx, s.reader, scanRunner, selectRunners+" WHERE session_hash = ?", token.Hash(text))
+	switch {
+	case err != nil:
+		return Runner{}, err
+	case !found:
+		return Runner{}, problem.New(hubv1.CodeUnauthenticated, "the session was never issued")
+	case r.state == hubv1.RunnerRetired:
+		return Runner{}, problem.New(hubv1.CodeRunnerRetired, "runner %s is retired", r.ID)
+	}
+	return r.Runner, nil
+}
+
+// RunnerSnapshot is all that the runner needs to know.
+func (s *Store) RunnerSnapshot(ctx context.Context, r Runner) (out hubv1.RunnerSnapshot, err error) {
+	err = s.view(ctx, func(q querier) error {
+		row, _, err := first(ctx, q, scanRunner, selectRunners+" WHERE id = ?", r.ID)
+		if err != nil {
+			return err
+		}
+		out.Revision, out.State = row.revision, row.state
+		run, held, err := heldRun(ctx, q, r.ID)
+		if err != nil || !held {
+			return err
+		}
+		remote, _, err := first(ctx, q, scanText, "SELECT remote FROM projects WHERE id = ?", run.projectID)
+		if err != nil {
+			return err
+		}
+		out.Run = &hubv1.Assignment{
+			RunID: run.ID, Attempt: run.Attempt, Project: run.Project, Remote: remote, Ref: run.Ref, Commit: run.Commit, Command: run.Command,
+		}
+		out.Cancel = run.State == hubv1.RunCancelling
+		return nil
+	})
+	return out, err
+}
+
+// Heartbeat renews the runner's lease and returns its state. A retiring
+// runner's lease is not renewed, so that one which never says goodbye ends too.
+func (s *Store) Heartbeat(ctx context.Context, r Runner) (state hubv1.RunnerState, err error) {
+	err = s.update(ctx, func(tx *Tx) error {
+		row, err := tx.liveRunner(r)
+		if err != nil {
+			return err
+		}
+		state = row.state
+		return tx.renew(row)
+	})
+	return state, err
+}
+
+func (tx *Tx) renew(r runnerRow) error {
+	if r.state == hubv1.RunnerRetiring {
+		return nil
+	}
+	_, err := tx.exec("UPDATE runners SET lost_at = ? WHERE id = ? AND lost_at IS NOT NULL", nano(tx.lostAt()), r.ID)
+	return err
+}
+
+// Bye is the runner's last word. A run that it still holds is treated like the
+// run of a lost runner.
+func (s *Store) Bye(ctx context.Context, r Runner, reason string) error {
+	return s.update(ctx, func(tx *Tx) error {
+		row, found, err := first(ctx, tx, scanRunner, selectRunners+" WHERE id = ?", r.ID)
+		if err != nil || !found || row.state == hubv1.RunnerRetired {
+			return err
+		}
+		text := "the runner left"
+		if reason != "" {
+			text += ": " + reason
+		}
+		return tx.runnerLost(r.actor(), row, text)
+	})
+}
+
+// Retire asks for a runner of the credential to be retired: one that has not
+// enrolled loses its token, an idle one gets no run any more, a busy one stays.
+func (s *Store) Retire(ctx context.Context, c Credential, id string) (state hubv1.RunnerState, err error) {
+	err = s.update(ctx, func(tx *Tx) error {
+		row, err := tx.runnerOf(c, id)
+		if err != nil {
+			return err
+		}
+		state = row.state
+		switch row.state {
+		case hubv1.RunnerStarting:
+			state = hubv1.RunnerRetired
+			return tx.retired(c.actor(), row, "its controller retired it before it enrolled")
+		case hubv1.RunnerIdle:
+			state = hubv1.RunnerRetiring
+			return tx.retiring(c.actor(), row, "its controller has no use for it")
+		}
+		return nil
+	})
+	return state, err
+}
+
+// Gone reports that the runner's Pod has ended.
+func (s *Store) Gone(ctx context.Context, c Credential, id string, request hubv1.GoneRequest) error {
+	return s.update(ctx, func(tx *Tx) error {
+		row, err := tx.runnerOf(c, id)
+		if err != nil || row.state == hubv1.RunnerRetired {
+			return err
+		}
+		return tx.runnerLost(c.actor(), row, goneText(request))
+	})
+}
+
+func goneText(request hubv1.GoneRequest) string {
+	var b strings.Builder
+	b.WriteString("the runner's Pod ended: " + request.Reason)
+	if request.ExitCode != nil {
+		fmt.Fprintf(&b, " (exit code %d)", *request.ExitCode)
+	}
+	if request.Message != "" {
+		b.WriteString(": " + request.Message)
+	}
+	return clip(b.String(), 1024)
+}
+
+func (tx *Tx) runnerOf(c Credential, id string) (runnerRow, error) {
+	row, found, err := first(context.Background(), tx, scanRunner, selectRunners+" WHERE id = ? AND credential_id = ?", id, c.ID)
+	if err == nil && !found {
+		err = problem.New(hubv1.CodeNotFound, "this credential has minted no runner %q", id)
+	}
+	return row, err
+}
+
+// liveRunner reads the runner inside the transaction: it may have been retired
+// since its session was checked.
+func (tx *Tx) liveRunner(r Runner) (runnerRow, error) {
+	row, found, err := first(context.Background(), tx, scanRunner, selectRunners+" WHERE id = ?", r.ID)
+	if err == nil && (!found || row.state == hubv1.RunnerRetired) {
+		err = problem.New(hubv1.CodeRunnerRetired, "runner %s is retired", r.ID)
+	}
+	return row, err
+}
+
+func (tx *Tx) runnerChanged(r Runner) {
+	tx.touch(r.PoolID)
+	tx.wake(RunnerTopic(r.ID))
+	tx.hurry = true
+}
+
+// retiring lets the runner go: it gets no run any more.
+func (tx *Tx) retiring(actor string, r runnerRow, reason string) error {
+	if _, err := tx.exec("UPDATE runners SET state = 'retiring', reason = ?, revision = revision + 1 WHERE id = ? AND state = ?",
+		reason, r.ID, string(r.state)); err != nil {
+		return err
+	}
+	tx.runnerChanged(r.Runner)
+	return tx.audit(record{actor: actor, action: ActionRunnerRetiring, pool: r.PoolID, object: r.ID, state: string(hubv1.RunnerRetiring), detail: reason})
+}
+
+// retired ends the runner: token and session are refused from now on.
+func (tx *Tx) retired(actor string, r runnerRow, reason string) error {
+	if _, err := tx.exec("UPDATE runners SET state = 'retired', retired_at = ?, lost_at = NULL, reason = ?, revision = revision + 1 WHERE id = ? AND state = ?",
+		nano(tx.now), reason, r.ID, string(r.state)); err != nil {
+		return err
+	}
+	tx.runnerChanged(r.Runner)
+	return tx.audit(record{actor: actor, action: ActionRunnerRetired, pool: r.PoolID, object: r.ID, state: string(hubv1.RunnerRetired), detail: reason})
+}
+
+// runnerLost ends a runner whatever it was doing, and frees its run.
+func (tx *Tx) runnerLost(actor string, r runnerRow, cause string) error {
+	if err := tx.retired(actor, r, cause); err != nil {
+		return err
+	}
+	run, held, err := heldRun(context.Background(), tx, r.ID)
+	if err != nil || !held {
+		return err
+	}
+	return tx.freeRun(actor, run, cause)
+}
+
+const selectPoolRunners = `SELECT r.id, r.key, r.state, r.created_at, r.enrolled_at,
+	(SELECT u.id FROM runs u WHERE u.runner_id = r.id AND u.settled_at IS NULL AND u.state <> 'queued' LIMIT 1) FROM runners r
+	WHERE r.pool_id = ? AND r.state <> 'retired'`
+
+func scanPoolRunner(row scanner) (hubv1.PoolRunner, error) {
+	var (
+		r        hubv1.PoolRunner
+		created  int64
+		enrolled sql.NullInt64
+		run      sql.NullString
+	)
+	err := row.Scan(&r.ID, &r.Key, &r.State, &created, &enrolled, &run)
+	r.CreatedAt, r.EnrolledAt, r.RunID = fromNano(created), optionalTime(enrolled), run.String
+	return r, err
+}
+
+// PoolRunners lists a pool's runners that are not retired, oldest first.
+func (s *Store) PoolRunners(ctx context.Context, ref string) (out []hubv1.PoolRunner, err error) {
+	err = s.view(ctx, func(q querier) error {
+		pool, err := findPool(ctx, q, ref)
+		if err != nil {
+			return err
+		}
+		out, err = collect(ctx, q, scanPoolRunner, selectPoolRunners+" ORDER BY r.created_at, r.id", pool.ID)
+		return err
+	})
+	return out, err
+}
+
+// PoolSnapshot is all that the credential's controller needs.
+func (s *Store) PoolSnapshot(ctx context.Context, c Credential) (out hubv1.PoolSnapshot, err error) {
+	err = s.view(ctx, func(q querier) error {
+		pool, err := findPool(ctx, q, c.PoolID)
+		if err != nil {
+			return err
+		}
+		out.Revision, out.Pool = pool.feed, pool.Pool
+		out.Features = []string{hubv1.FeatureRunnerStates, hubv1.FeatureRunnerGone}
+		if pool.State == hubv1.PoolActive && pool.Cordon == nil {
+			// A cordoned or draining pool has no demand, whatever waits.
+			out.Queued = pool.Queued
+		}
+		if out.Runners, err = collect(ctx, q, scanPoolRunner, selectPoolRunners+" AND r.credential_id = ? ORDER BY r.created_at, r.id", c.PoolID, c.ID); err != nil {
+			return err
+		}
+		others, _, err := first(ctx, q, scanInt, `SELECT COUNT(*) FROM runners WHERE pool_id = ? AND state <> 'retired'
+			AND state IN ('starting', 'idle') AND credential_id <> ?`, c.PoolID, c.ID)
+		out.OthersAvailable = int32(others) //nolint:gosec // bounded by maxRunners
+		return err
+	})
+	return out, err
+}

@@ -1,0 +1,188 @@
+package store
+
+import (
+	"context"
+
+	"cloop.dev/cloop/apis/hubv1"
+)
+
+// settlePool brings a pool to rest at the end of each transaction that touched
+// it: an active one hands its queued runs to its idle runners, a draining one
+// lets go of what it can. Nothing is left for a later step, so a crash between
+// two steps cannot happen.
+func (tx *Tx) settlePool(id string) error {
+	pool, err := findPool(context.Background(), tx, id)
+	if err != nil {
+		return err
+	}
+	switch {
+	case pool.State == hubv1.PoolActive && pool.Cordon == nil && pool.Queued > 0 && pool.Runners.Idle > 0:
+		return tx.handOff(pool)
+	case pool.State == hubv1.PoolDraining:
+		return tx.drain(pool)
+	}
+	return nil
+}
+
+// handOff gives the oldest queued runs to the longest idle runners that have a
+// watch open.
+func (tx *Tx) handOff(pool poolRow) error {
+	ctx := context.Background()
+	idle, err := collect(ctx, tx, scanRunner, selectRunners+" WHERE pool_id = ? AND state <> 'retired' AND state = 'idle' ORDER BY enrolled_at, id", pool.ID)
+	if err != nil {
+		return err
+	}
+	listening := idle[:0]
+	for _, r := range idle {
+		if tx.store.isAttached(r.ID) {
+			listening = append(listening, r)
+		}
+	}
+	runs, err := collect(ctx, tx, scanRun, selectRuns+" WHERE r.pool_id = ? AND r.settled_at IS NULL AND r.state = 'queued' ORDER BY r.seq LIMIT ?",
+		pool.ID, len(listening))
+	if err != nil {
+		return err
+	}
+	for i, run := range runs {
+		if err := tx.hand(run, listening[i]); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (tx *Tx) hand(run runRow, r runnerRow) error {
+	if _, err := tx.exec("UPDATE runners SET state = 'busy', revision = revision + 1 WHERE id = ? AND state = 'idle'", r.ID); err != nil {
+		return err
+	}
+	if _, err := tx.exec(`UPDATE runs SET state = 'handed', reason = '', runner_id = ?, handed_at = ?, deadline = ?, hand_offs = hand_offs + 1,
+		revision = revision + 1 WHERE id = ? AND state = 'queued'`,
+		r.ID, nano(tx.now), nano(tx.now.Add(tx.store.Limits.StartTimeout)), run.ID); err != nil {
+		return err
+	}
+	// This runs while the pool is being settled: marking it again would do so
+	// for ever, so only its watchers are told.
+	tx.fed[r.PoolID] = struct{}{}
+	tx.wake(RunnerTopic(r.ID))
+	tx.wake(RunTopic(run.ID))
+	tx.hurry = true
+	if err := tx.audit(record{actor: actorHub, action: ActionRunnerBusy, pool: r.PoolID, object: r.ID, state: string(hubv1.RunnerBusy), detail: "run " + run.ID}); err != nil {
+		return err
+	}
+	return tx.audit(record{actor: actorHub, action: ActionRunHand, pool: r.PoolID, object: run.ID, state: string(hubv1.RunHanded),
+		detail: "runner " + r.ID, took: tx.now.Sub(run.QueuedAt)})
+}
+
+// startDrain begins what ends in a revoked pool without stopping a run.
+func (tx *Tx) startDrain(actor string, pool poolRow, reason string) error {
+	if _, err := tx.exec("UPDATE pools SET state = 'draining', state_by = ?, state_reason = ?, revision = revision + 1 WHERE id = ?",
+		actor, reason, pool.ID); err != nil {
+		return err
+	}
+	tx.touch(pool.ID)
+	return tx.audit(record{actor: actor, action: ActionPoolDrain, pool: pool.ID, object: pool.ID, state: string(hubv1.PoolDraining), detail: reason})
+}
+
+// drain cancels what waits, lets idle runners go, takes the tokens back, and
+// revokes the pool once no runner is left.
+func (tx *Tx) drain(pool poolRow) error {
+	if err := tx.cancelQueued(pool, pool.stateReason); err != nil {
+		return err
+	}
+	runners, err := tx.liveRunners(pool.ID)
+	if err != nil {
+		return err
+	}
+	left := 0
+	for _, r := range runners {
+		switch r.state {
+		case hubv1.RunnerStarting:
+			err = tx.retired(pool.stateBy, r, pool.stateReason)
+		case hubv1.RunnerIdle:
+			left++
+			err = tx.retiring(pool.stateBy, r, pool.stateReason)
+		default:
+			left++
+		}
+		if err != nil {
+			return err
+		}
+	}
+	if left > 0 {
+		return nil
+	}
+	return tx.close(pool.stateBy, pool, pool.stateReason)
+}
+
+// revoke ends a pool at once, with every run on it.
+func (tx *Tx) revoke(actor string, pool poolRow, reason string) error {
+	if err := tx.cancelQueued(pool, reason); err != nil {
+		return err
+	}
+	runners, err := tx.liveRunners(pool.ID)
+	if err != nil {
+		return err
+	}
+	for _, r := range runners {
+		run, held, err := heldRun(context.Background(), tx, r.ID)
+		if err != nil {
+			return err
+		}
+		if err := tx.retired(actor, r, reason); err != nil {
+			return err
+		}
+		if held {
+			if err := tx.settleRun(actor, run, outcome{state: hubv1.RunCancelled, reason: reason + "; the run was stopped"}); err != nil {
+				return err
+			}
+		}
+	}
+	return tx.close(actor, pool, reason)
+}
+
+// close revokes the pool's credentials and the pool.
+func (tx *Tx) close(actor string, pool poolRow, reason string) error {
+	live, err := collect(context.Background(), tx, scanText, "SELECT id FROM credentials WHERE pool_id = ? AND revoked_at IS NULL", pool.ID)
+	if err != nil {
+		return err
+	}
+	for _, id := range live {
+		if _, err := tx.exec("UPDATE credentials SET revoked_at = ?, refusal = '' WHERE id = ?", nano(tx.now), id); err != nil {
+			return err
+		}
+		if err := tx.audit(record{actor: actor, action: ActionCredentialRevoke, pool: pool.ID, object: id, state: "revoked", detail: reason}); err != nil {
+			return err
+		}
+	}
+	if _, err := tx.exec("UPDATE pools SET state = 'revoked', state_by = ?, state_reason = ?, revision = revision + 1 WHERE id = ?",
+		actor, reason, pool.ID); err != nil {
+		return err
+	}
+	tx.fed[pool.ID] = struct{}{}
+	tx.wake(RevokedTopic)
+	return tx.audit(record{actor: actor, action: ActionPoolRevoke, pool: pool.ID, object: pool.ID, state: string(hubv1.PoolRevoked), detail: reason})
+}
+
+func (tx *Tx) cancelQueued(pool poolRow, reason string) error {
+	waiting, err := collect(context.Background(), tx, scanRun, selectRuns+" WHERE r.pool_id = ? AND r.settled_at IS NULL AND r.state = 'queued' ORDER BY r.seq", pool.ID)
+	if err != nil {
+		return err
+	}
+	for _, run := range waiting {
+		if err := tx.settleRun(pool.stateByOr(actorHub), run, outcome{state: hubv1.RunCancelled, reason: reason}); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (p poolRow) stateByOr(actor string) string {
+	if p.stateBy == "" {
+		return actor
+	}
+	return p.stateBy
+}
+
+func (tx *Tx) liveRunners(pool string) ([]runnerRow, error) {
+	return collect(context.Background(), tx, scanRunner, selectRunners+" WHERE pool_id = ? AND state <> 'retired' ORDER BY created_at, id", pool)
+}

@@ -1,0 +1,186 @@
+package store
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"runtime"
+	"sync"
+	"time"
+
+	"k8s.io/utils/clock"
+	_ "modernc.org/sqlite" // the database driver "sqlite"
+)
+
+// Limits are the times and bounds that decide what happens without anybody
+// asking.
+type Limits struct {
+	// TokenTTL is how long a runner token may wait to be redeemed.
+	TokenTTL time.Duration
+	// Lease is how long a runner is trusted after its last contact; the hub
+	// acts a Margin later.
+	Lease, Margin time.Duration
+	// StartTimeout is how long a run may be handed without having started.
+	StartTimeout time.Duration
+	// CancelTimeout is how long a runner in contact may take to stop a run.
+	CancelTimeout time.Duration
+	// IdleRetire is how long a runner waits for a run.
+	IdleRetire time.Duration
+	// MaxHandOffs is how many runners may fail to start one attempt of a run.
+	MaxHandOffs int
+	// LogBytes is how much log is kept of one run.
+	LogBytes int64
+}
+
+// Defaults returns the limits where the zero value stands for the default.
+func (l Limits) Defaults() Limits {
+	def(&l.TokenTTL, 15*time.Minute)
+	def(&l.Lease, 45*time.Second)
+	def(&l.Margin, 5*time.Second)
+	def(&l.StartTimeout, 2*time.Minute)
+	def(&l.CancelTimeout, 2*time.Minute)
+	def(&l.IdleRetire, 15*time.Minute)
+	def(&l.MaxHandOffs, 5)
+	def(&l.LogBytes, 64<<20)
+	return l
+}
+
+func def[T comparable](field *T, value T) {
+	var zero T
+	if *field == zero {
+		*field = value
+	}
+}
+
+// Event is one committed change, for logs and metrics. It holds no credential.
+type Event struct {
+	Action, Actor, Pool, Object, State, Detail string
+	// Took is how long the run was queued (ActionRunHand) or how long it took
+	// from the queue to the start of its command (ActionRunStarted).
+	Took time.Duration
+}
+
+// Options of a Store.
+type Options struct {
+	// Dir holds hub.db and is made if it is not there.
+	Dir    string
+	Clock  clock.PassiveClock
+	Limits Limits
+	// Observe is called once for each committed change, in order. It must not
+	// block nor call the store.
+	Observe func(Event)
+}
+
+// Store is the hub's database. It is safe for concurrent use.
+type Store struct {
+	Bus    Bus
+	Limits Limits
+
+	writer, reader *sql.DB
+	clock          clock.PassiveClock
+	observe        func(Event)
+	requests       chan *request
+	stopped        chan struct{} // closed by the writer when it has ended
+	stop           chan struct{} // closed by Close
+	closing        sync.Once
+	// deadline has one value when a change brought a time at which Expire has
+	// something to do.
+	deadline chan struct{}
+
+	attachedMu sync.Mutex
+	// attached: runner id → how many watches it has open. Only a runner that
+	// can hear of a run is handed one.
+	attached map[string]int
+}
+
+// Open opens or makes the database and brings its schema up to date. It refuses
+// a database that a newer hub has written.
+func Open(ctx context.Context, o Options) (*Store, error) {
+	if err := os.MkdirAll(o.Dir, 0o700); err != nil {
+		return nil, fmt.Errorf("make the hub's data directory: %w", err)
+	}
+	path := filepath.Join(o.Dir, "hub.db")
+	// Made before SQLite does, so that nobody else may read it; its journals
+	// take the same mode.
+	file, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o600) //nolint:gosec // the operator's own directory
+	if err != nil {
+		return nil, fmt.Errorf("open the hub's database: %w", err)
+	}
+	if err := file.Close(); err != nil {
+		return nil, fmt.Errorf("open the hub's database: %w", err)
+	}
+	const pragmas = "?_pragma=busy_timeout(10000)&_pragma=journal_mode(WAL)&_pragma=synchronous(FULL)&_pragma=foreign_keys(1)"
+	writer, err := sql.Open("sqlite", "file:"+path+pragmas)
+	if err != nil {
+		return nil, fmt.Errorf("open %s: %w", path, err)
+	}
+	writer.SetMaxOpenConns(1)
+	if err := migrate(ctx, writer); err != nil {
+		return nil, errors.Join(fmt.Errorf("bring %s up to date: %w", path, err), writer.Close())
+	}
+	reader, err := sql.Open("sqlite", "file:"+path+pragmas+"&_pragma=query_only(1)")
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("open %s: %w", path, err), writer.Close())
+	}
+	reader.SetMaxOpenConns(max(4, runtime.GOMAXPROCS(0)))
+	reader.SetMaxIdleConns(2)
+	s := &Store{
+		Limits: o.Limits.Defaults(), writer: writer, reader: reader, clock: o.Clock, observe: o.Observe,
+		requests: make(chan *request), stopped: make(chan struct{}), stop: make(chan struct{}),
+		deadline: make(chan struct{}, 1), attached: map[string]int{},
+	}
+	if s.observe == nil {
+		s.observe = func(Event) {}
+	}
+	go s.write()
+	return s, nil
+}
+
+// Close ends the writer and closes the database.
+func (s *Store) Close() error {
+	s.closing.Do(func() { close(s.stop) })
+	<-s.stopped
+	return errors.Join(s.reader.Close(), s.writer.Close())
+}
+
+// Ping says whether the database answers.
+func (s *Store) Ping(ctx context.Context) error {
+	var one int
+	if err := s.reader.QueryRowContext(ctx, "SELECT 1").Scan(&one); err != nil {
+		return fmt.Errorf("read the hub's database: %w", err)
+	}
+	return nil
+}
+
+// Deadline has a value whenever NextDeadline may have come nearer.
+func (s *Store) Deadline() <-chan struct{} { return s.deadline }
+
+// Attach says that the runner has a watch open and can be handed a run. The
+// caller calls the returned function when the watch ends.
+func (s *Store) Attach(ctx context.Context, runner Runner) (detach func(), err error) {
+	s.attachedMu.Lock()
+	s.attached[runner.ID]++
+	s.attachedMu.Unlock()
+	detach = func() {
+		s.attachedMu.Lock()
+		defer s.attachedMu.Unlock()
+		if s.attached[runner.ID]--; s.attached[runner.ID] <= 0 {
+			delete(s.attached, runner.ID)
+		}
+	}
+	// The transaction's end hands the runner a run if one is waiting.
+	if err := s.update(ctx, func(tx *Tx) error { tx.consider(runner.PoolID); return nil }); err != nil {
+		detach()
+		return nil, err
+	}
+	return detach, nil
+}
+
+func (s *Store) isAttached(runner string) bool {
+	s.attachedMu.Lock()
+	defer s.attachedMu.Unlock()
+	return s.attached[runner] > 0
+}

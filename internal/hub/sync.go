@@ -1,0 +1,311 @@
+package hub
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"k8s.io/utils/clock"
+
+	"cloop.dev/cloop/apis/hubv1"
+	"cloop.dev/cloop/internal/fleet"
+	"cloop.dev/cloop/internal/hub/store"
+	"cloop.dev/cloop/internal/secret"
+	"cloop.dev/cloop/schemas"
+)
+
+const (
+	// firstRetry and lastRetry bound the wait after a repository could not be
+	// read.
+	firstRetry = time.Second
+	lastRetry  = 5 * time.Minute
+	// syncTimeout bounds one look at a repository with all that follows.
+	syncTimeout = 2 * time.Minute
+	// maxMessage bounds what a sync says, in bytes.
+	maxMessage = 8 << 10
+)
+
+// syncs follows the configured repositories.
+type syncs struct {
+	store *store.Store
+	// followers: sync name → its follower.
+	followers map[string]*follower
+}
+
+// newSyncs prepares the followers and lets pools of syncs go that are not
+// configured any more.
+func newSyncs(ctx context.Context, o Options, data *store.Store, m *metrics) (*syncs, error) {
+	out := &syncs{store: data, followers: map[string]*follower{}}
+	var records []hubv1.Sync
+	var validator *schemas.Validator
+	if len(o.Syncs) > 0 {
+		var err error
+		if validator, err = schemas.NewValidator(); err != nil {
+			return nil, fmt.Errorf("load the schemas: %w", err)
+		}
+	}
+	// Rendering is what takes memory here, so one repository at a time does.
+	rendering := &sync.Mutex{}
+	for _, config := range o.Syncs {
+		records = append(records, hubv1.Sync{Name: config.Name, Repository: config.URL, Path: config.Path})
+		out.followers[config.Name] = &follower{
+			config: config, dir: filepath.Join(o.DataDir, "git"), store: data, validator: validator, clock: o.Clock,
+			log: o.Log.With("sync", config.Name), metrics: m, wake: make(chan struct{}, 1), rendering: rendering,
+		}
+	}
+	if err := data.KeepSyncs(ctx, records); err != nil {
+		return nil, fmt.Errorf("keep the configured syncs: %w", err)
+	}
+	return out, nil
+}
+
+// Reconcile makes a sync run now.
+func (s *syncs) Reconcile(name string) {
+	if f := s.followers[name]; f != nil {
+		f.poke()
+	}
+}
+
+// run follows every repository until the context ends.
+func (s *syncs) run(ctx context.Context) {
+	var group sync.WaitGroup
+	for _, f := range s.followers {
+		group.Go(func() { f.run(ctx) })
+	}
+	group.Wait()
+}
+
+// follower keeps the pools of one repository as it defines them. One goroutine
+// uses it; others poke it.
+type follower struct {
+	config    SyncConfig
+	dir       string
+	store     *store.Store
+	validator *schemas.Validator
+	clock     clock.WithTicker
+	log       *slog.Logger
+	metrics   *metrics
+	wake      chan struct{}
+	// rendering guards the memory that rendering takes, over all followers.
+	rendering *sync.Mutex
+
+	git *fleet.Git
+	// auth is what git was opened with.
+	auth fleet.Auth
+	// built is the revision that documents come from; empty before the first.
+	built     string
+	documents []store.PoolDocument
+	// refused is the newest revision that did not build or validate, and why: it
+	// is not built again unless somebody asks.
+	refused    string
+	refusedErr error
+	// waiting is set while a pool's document is back but the pool still drains.
+	waiting  bool
+	failures int
+}
+
+func (f *follower) poke() {
+	select {
+	case f.wake <- struct{}{}:
+	default: // it is awake already
+	}
+}
+
+func (f *follower) run(ctx context.Context) {
+	revoked := f.store.Bus.Subscribe(store.RevokedTopic)
+	defer revoked.Close()
+	for ctx.Err() == nil {
+		wait := f.once(ctx)
+		if !f.sleep(ctx, wait, revoked) {
+			return
+		}
+	}
+}
+
+// sleep waits until the sync is due again: by the clock, because somebody asks,
+// or because a pool that it waits for is drained.
+func (f *follower) sleep(ctx context.Context, wait time.Duration, revoked *store.Subscription) bool {
+	timer := f.clock.NewTimer(wait)
+	defer timer.Stop()
+	for {
+		select {
+		case <-timer.C():
+			return true
+		case <-f.wake:
+			f.refused = ""
+			return true
+		case <-revoked.C:
+			if f.waiting {
+				return true
+			}
+		case <-ctx.Done():
+			return false
+		}
+	}
+}
+
+// once looks at the repository, applies what it says, records how that went,
+// and returns when to look again.
+func (f *follower) once(ctx context.Context) time.Duration {
+	bounded, cancel := context.WithTimeout(ctx, syncTimeout)
+	defer cancel()
+	record, _, err := f.store.GetSync(ctx, f.config.Name)
+	if err != nil {
+		return f.retry(ctx, err)
+	}
+	before := record
+	message, err := f.sync(bounded, &record)
+	if ctx.Err() != nil {
+		// The hub stops: what broke off says nothing about the repository.
+		return 0
+	}
+	now := f.clock.Now().UTC()
+	record.LastRun = &now
+	wait := f.jittered(f.config.Interval)
+	if err != nil {
+		record.State, record.Message = hubv1.SyncFailed, clipped(err.Error())
+		if errors.Is(err, fleet.ErrSource) {
+			wait = f.retry(ctx, nil)
+		}
+	} else {
+		record.State, record.Message = hubv1.SyncReady, message
+		if f.waiting {
+			record.State = hubv1.SyncPending
+		}
+		f.failures = 0
+	}
+	if before.State != record.State || before.Message != record.Message {
+		f.log.Info("sync is "+string(record.State), "revision", record.LastAttemptedRevision, "message", record.Message)
+	}
+	if err := f.store.SaveSync(ctx, record); err != nil {
+		return f.retry(ctx, err)
+	}
+	return wait
+}
+
+// retry is when to try again after a failure that will pass.
+func (f *follower) retry(ctx context.Context, err error) time.Duration {
+	if err != nil && ctx.Err() == nil {
+		f.log.Error("sync cannot use the database", "error", err)
+	}
+	wait := min(firstRetry<<min(f.failures, 20), lastRetry, f.config.Interval)
+	f.failures++
+	return f.jittered(wait)
+}
+
+// jittered spreads looks at one Git server over a tenth to either side.
+func (f *follower) jittered(wait time.Duration) time.Duration {
+	return wait - wait/10 + rand.N(wait/5+1) //nolint:gosec // spreads load, guards nothing
+}
+
+// sync brings the pools to what the repository says, all of it or nothing, and
+// says what it did. It keeps the revisions in the record.
+func (f *follower) sync(ctx context.Context, record *hubv1.Sync) (string, error) {
+	began := f.clock.Now()
+	if err := f.open(); err != nil {
+		return "", err
+	}
+	revision, err := f.git.Resolve(ctx, f.config.Ref)
+	if err != nil {
+		return "", err
+	}
+	record.LastAttemptedRevision = revision
+	fresh := revision != f.built
+	if fresh && revision == f.refused {
+		return "", f.refusedErr
+	}
+	if fresh {
+		if err := f.build(ctx, record); err != nil {
+			if !errors.Is(err, fleet.ErrSource) && ctx.Err() == nil {
+				f.refused, f.refusedErr = record.LastAttemptedRevision, err
+			}
+			return "", err
+		}
+		revision = record.LastAttemptedRevision
+		f.built = revision
+	}
+	applied, err := f.store.ApplyDocuments(ctx, f.config.Name, f.documents)
+	if err != nil {
+		return "", fmt.Errorf("revision %s is not applied: %w", short(revision), err)
+	}
+	f.waiting = len(applied.Waiting) > 0
+	record.LastAppliedRevision = revision
+	record.Pools = names(f.documents)
+	if fresh {
+		f.metrics.synced.WithLabelValues(f.config.Name).Observe(f.clock.Since(began).Seconds())
+	}
+	return f.message(revision, applied), nil
+}
+
+// open opens the repository, again when its credential or certificates have
+// changed.
+func (f *follower) open() error {
+	auth := fleet.Auth{Username: f.config.Username}
+	if f.config.CAFile != "" {
+		bundle, err := os.ReadFile(f.config.CAFile)
+		if err != nil {
+			return fmt.Errorf("%w: read the CA file: %w", fleet.ErrSource, err)
+		}
+		auth.CABundle = bundle
+	}
+	if f.config.PasswordFile != "" {
+		password, err := os.ReadFile(f.config.PasswordFile)
+		if err != nil {
+			return fmt.Errorf("%w: read the password file: %w", fleet.ErrSource, err)
+		}
+		auth.Password = secret.New(strings.TrimRight(string(password), "\r\n"))
+	}
+	same := f.auth.Password == auth.Password && slices.Equal(f.auth.CABundle, auth.CABundle)
+	if f.git != nil && same {
+		return nil
+	}
+	git, err := fleet.OpenGit(filepath.Join(f.dir, f.config.Name), f.config.URL, auth)
+	if err != nil {
+		return err
+	}
+	f.git, f.auth = git, auth
+	return nil
+}
+
+// message says what a revision's documents came to.
+func (f *follower) message(revision string, applied store.Applied) string {
+	text := fmt.Sprintf("%s at %s defines %d pools", f.config.Ref, short(revision), len(f.documents))
+	for _, part := range []struct {
+		names []string
+		what  string
+	}{
+		{applied.Waiting, "come back once they are drained"},
+		{applied.Revoked, "were revoked by hand and stay so until their document changes"},
+	} {
+		if len(part.names) > 0 {
+			text += "; " + strings.Join(part.names, ", ") + " " + part.what
+		}
+	}
+	return text
+}
+
+func names(documents []store.PoolDocument) []string {
+	out := make([]string, 0, len(documents))
+	for _, d := range documents {
+		out = append(out, d.Name)
+	}
+	slices.Sort(out)
+	return out
+}
+
+func short(revision string) string { return revision[:min(len(revision), 12)] }
+
+func clipped(text string) string {
+	if len(text) <= maxMessage {
+		return text
+	}
+	return strings.ToValidUTF8(text[:maxMessage], "") + "…"
+}
