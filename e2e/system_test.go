@@ -1,0 +1,122 @@
+package e2e
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"cloop.dev/cloop/internal/dev"
+)
+
+// binary builds cloop once for all tests of the package.
+var binary = sync.OnceValues(func() (string, error) {
+	dir, err := os.MkdirTemp("", "cloop-e2e-")
+	if err != nil {
+		return "", err
+	}
+	name := filepath.Join(dir, "cloop")
+	arguments := []string{"build", "-o", name}
+	if raceDetector {
+		arguments = append(arguments, "-race")
+	}
+	command := exec.Command("go", append(arguments, "../cmd/cloop")...)
+	if printed, err := command.CombinedOutput(); err != nil {
+		return "", fmt.Errorf("build cloop: %w: %s", err, printed)
+	}
+	return name, nil
+})
+
+func TestMain(m *testing.M) {
+	code := m.Run()
+	if name, err := binary(); err == nil {
+		_ = os.RemoveAll(filepath.Dir(name))
+	}
+	os.Exit(code)
+}
+
+// up brings a system up for one test and takes it down after it, checking
+// that no part saw a data race and that down leaves nothing.
+func up(t testing.TB, change ...func(*dev.Options)) *dev.System {
+	t.Helper()
+	executable, err := binary()
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := filepath.Join(t.TempDir(), "system")
+	options := dev.Options{Dir: dir, Executable: executable, Progress: testWriter{t}}
+	for _, c := range change {
+		c(&options)
+	}
+	t.Cleanup(func() {
+		checkLogs(t, dir)
+		if err := dev.Down(context.Background(), dir); err != nil {
+			t.Errorf("take the system down: %v", err)
+		}
+		if _, err := os.Stat(dir); !os.IsNotExist(err) {
+			t.Errorf("down left %s behind: %v", dir, err)
+		}
+	})
+	began := time.Now()
+	system, err := dev.Up(t.Context(), options)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Logf("up after %v", time.Since(began).Round(time.Millisecond))
+	return system
+}
+
+// checkLogs reads what every part wrote: no data race, no panic and nothing
+// that looks like a credential. When the test failed it shows the ends.
+func checkLogs(t testing.TB, dir string) {
+	t.Helper()
+	logs, err := filepath.Glob(filepath.Join(dir, "logs", "*.log"))
+	if err != nil || len(logs) == 0 {
+		t.Errorf("no part wrote a log: %v", err)
+	}
+	for _, log := range logs {
+		content, err := os.ReadFile(log)
+		if err != nil {
+			t.Error(err)
+			continue
+		}
+		for _, bad := range []string{"WARNING: DATA RACE", "panic: ", "cloop_pool1_", "cloop_run1_", "cloop_ses1_", "cloop_adm1_"} {
+			if at := bytes.Index(content, []byte(bad)); at >= 0 {
+				t.Errorf("%s has %q: %s", filepath.Base(log), bad, excerpt(content, at))
+			}
+		}
+		if t.Failed() {
+			t.Logf("the end of %s:\n%s", filepath.Base(log), content[max(0, len(content)-6000):])
+		}
+	}
+}
+
+func excerpt(content []byte, at int) string {
+	return string(content[max(0, at-200):min(len(content), at+3000)])
+}
+
+// log tells each step of a story in the test's log.
+func log(t testing.TB) func(dev.Result) {
+	return func(result dev.Result) {
+		var b strings.Builder
+		fmt.Fprintf(&b, "%s (%d ms)", result.Step, result.Took.Milliseconds())
+		for _, moment := range result.Moments {
+			fmt.Fprintf(&b, "\n  %5d ms  %s", moment.After.Milliseconds(), moment.What)
+		}
+		t.Log(b.String())
+	}
+}
+
+// testWriter shows progress in the test's log.
+type testWriter struct{ t testing.TB }
+
+func (w testWriter) Write(p []byte) (int, error) {
+	w.t.Log(strings.TrimRight(string(p), "\n"))
+	return len(p), nil
+}

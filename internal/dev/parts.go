@@ -1,0 +1,267 @@
+package dev
+
+import (
+	"context"
+	"crypto/x509"
+	"encoding/pem"
+	"errors"
+	"fmt"
+	"net/http"
+	"os"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"cloop.dev/cloop/apis/hubv1"
+	"cloop.dev/cloop/e2e/cluster"
+	"cloop.dev/cloop/internal/hubclient"
+)
+
+// Parts of a system beside the control plane, as Status and Restart name them.
+const (
+	hubPart      = "hub"
+	gitPart      = "git"
+	executorPart = "executor-controller"
+	fleetPart    = "fleet-controller"
+	nodePart     = "node"
+)
+
+// NodeName is the process node's name in the cluster.
+const NodeName = "cloop-process-node"
+
+func metricsOf(part string) string { return part + "-metrics" }
+func healthOf(part string) string  { return part + "-health" }
+
+// startCluster brings up a control plane of our own, or opens an existing one.
+func (s *System) startCluster(ctx context.Context, o Options) error {
+	binaries, err := cluster.FindBinaries(ctx, o.Progress)
+	if err != nil {
+		return err
+	}
+	s.Kubectl = binaries.Kubectl
+	s.Kubeconfig = o.Kubeconfig
+	if o.Kubeconfig == "" {
+		options := cluster.Options{Dir: s.path("cluster"), Binaries: binaries}
+		if o.AuditLog {
+			options.AuditLog = s.AuditLog()
+		}
+		up, err := cluster.Up(ctx, options)
+		if err != nil {
+			return err
+		}
+		s.Kubeconfig = up.Kubeconfig
+	}
+	return s.connectCluster()
+}
+
+// AuditLog is the file of the API server's audit log, where Up was asked for
+// one.
+func (s *System) AuditLog() string { return s.path("audit.log") }
+
+// startGit brings up the Git server with its two repositories.
+func (s *System) startGit(ctx context.Context) error {
+	for _, repository := range []string{"fleet", ProjectName} {
+		if err := createBare(ctx, s.path("git", repository+".git")); err != nil {
+			return err
+		}
+	}
+	if err := s.start(gitPart); err != nil {
+		return err
+	}
+	return s.seedProject(ctx)
+}
+
+// seedProject gives the project its first commit.
+func (s *System) seedProject(ctx context.Context) error {
+	var work *Repository
+	err := eventually(ctx, "reach the Git server", func(ctx context.Context) (err error) {
+		work, err = clone(ctx, s.path("work", ProjectName), s.GitURL(ProjectName), s.CAFile)
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	if _, err := work.Head(ctx); err == nil {
+		return work.Push(ctx)
+	}
+	files, err := seedFiles("project", nil)
+	if err != nil {
+		return err
+	}
+	if err := work.Write(files); err != nil {
+		return err
+	}
+	if _, err := work.Commit(ctx, "Add a check"); err != nil {
+		return err
+	}
+	return work.Push(ctx)
+}
+
+// startHub brings up the hub, signs in and registers the project.
+func (s *System) startHub(ctx context.Context) error {
+	config := fmt.Sprintf(`sync:
+  - name: %s
+    url: %s
+    ref: {branch: %s}
+    path: ./hub
+    interval: 1m
+    caFile: %s
+`, SyncName, s.GitURL("fleet"), branch, s.CAFile)
+	if err := os.WriteFile(s.path("hub.yaml"), []byte(config), 0o600); err != nil {
+		return err
+	}
+	if err := s.start(hubPart); err != nil {
+		return err
+	}
+	return eventually(ctx, "reach the hub (log: "+s.logOf(hubPart)+")", func(ctx context.Context) error {
+		if err := s.connectHub(); err != nil {
+			return err
+		}
+		_, err := s.Hub.CreateProject(ctx, hubv1.CreateProjectRequest{Name: ProjectName, Remote: s.GitURL(ProjectName), DefaultRef: branch})
+		var problem *hubv1.Problem
+		if errors.As(err, &problem) && problem.Code == hubv1.CodeConflict {
+			return nil
+		}
+		return err
+	})
+}
+
+// startControllers brings up both controllers and, in a cluster of our own,
+// the process node. Runners must land on a node that can reach this machine's
+// loopback, so an existing cluster gets the process node too.
+func (s *System) startControllers(ctx context.Context, own bool) error {
+	for _, part := range []string{executorPart, fleetPart, nodePart} {
+		if err := s.start(part); err != nil {
+			return err
+		}
+	}
+	for _, part := range []string{executorPart, fleetPart} {
+		err := eventually(ctx, "wait for the "+part+" (log: "+s.logOf(part)+")", func(ctx context.Context) error {
+			return get(ctx, "http://"+s.address(healthOf(part))+"/readyz")
+		})
+		if err != nil {
+			return err
+		}
+	}
+	return eventually(ctx, "wait for the node (log: "+s.logOf(nodePart)+")", func(ctx context.Context) error {
+		var node corev1.Node
+		if err := s.Cluster.Get(ctx, client.ObjectKey{Name: NodeName}, &node); err != nil {
+			return err
+		}
+		for _, condition := range node.Status.Conditions {
+			if condition.Type == corev1.NodeReady && condition.Status == corev1.ConditionTrue {
+				return nil
+			}
+		}
+		return fmt.Errorf("node %s is not Ready", NodeName)
+	})
+}
+
+// start starts a part unless it runs.
+func (s *System) start(part string) error {
+	if s.processes.Alive(part) {
+		return nil
+	}
+	if _, err := s.processes.Start(part, append([]string{s.executable}, s.arguments(part)...), nil); err != nil {
+		return fmt.Errorf("start the %s: %w", part, err)
+	}
+	return nil
+}
+
+// arguments of a part's command line. Nothing secret is among them.
+func (s *System) arguments(part string) []string {
+	switch part {
+	case hubPart:
+		return []string{"hub", "serve", "--addr", s.address(hubPart), "--data-dir", s.path("hub"),
+			"--tls-cert", s.path("pki", "hub.crt"), "--tls-key", s.path("pki", "hub.key"),
+			"--config", s.path("hub.yaml"), "--admin-token-file", s.AdminTokenFile}
+	case gitPart:
+		return []string{"dev", "git-server", "--addr", s.address(gitPart), "--root", s.path("git"),
+			"--tls-cert", s.path("pki", "git.crt"), "--tls-key", s.path("pki", "git.key")}
+	case executorPart:
+		return s.controllerArguments(part, "executorpool", PoolNamespace)
+	case fleetPart:
+		return s.controllerArguments(part, "poolsync", FleetNamespace)
+	case nodePart:
+		return []string{"dev", "node", "--name", NodeName, "--node-dir", s.path("node"), "--kubeconfig", s.Kubeconfig}
+	}
+	panic("unknown part " + part)
+}
+
+func (s *System) controllerArguments(part, controllers, namespace string) []string {
+	return []string{"executor", "controller", "run", "--controllers", controllers, "--namespace", namespace,
+		"--kubeconfig", s.path("kubeconfig", part), "--cache-dir", s.path("cache", part),
+		"--metrics-addr", s.address(metricsOf(part)), "--health-addr", s.address(healthOf(part)), "--leader-elect"}
+}
+
+// Kill ends a part with SIGKILL, as a crash would.
+func (s *System) Kill(part string) error {
+	if err := s.processes.Kill(part, killSignal); err != nil {
+		return fmt.Errorf("kill the %s: %w", part, err)
+	}
+	return nil
+}
+
+// Start starts a part that was killed.
+func (s *System) Start(part string) error { return s.start(part) }
+
+// Crashable are the parts that a test may kill at any time.
+func Crashable() []string { return []string{hubPart, executorPart, fleetPart} }
+
+// PID is the process id of a part, 0 when it does not run.
+func (s *System) PID(part string) int {
+	listed, err := s.processes.List()
+	if err != nil {
+		return 0
+	}
+	for _, p := range listed {
+		if p.Name == part && p.Alive {
+			return p.ID.PID
+		}
+	}
+	return 0
+}
+
+// logOf is the file with a part's output.
+func (s *System) logOf(part string) string { return s.path("logs", part+".log") }
+
+// MetricsURL is where a controller serves its metrics.
+func (s *System) MetricsURL(part string) string {
+	return "http://" + s.address(metricsOf(part)) + "/metrics"
+}
+
+// get asks for a URL on this machine and fails unless the answer is 200.
+func get(ctx context.Context, url string) error {
+	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
+	defer cancel()
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
+	if err != nil {
+		return err
+	}
+	response, err := http.DefaultClient.Do(request)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = response.Body.Close() }()
+	if response.StatusCode != http.StatusOK {
+		return fmt.Errorf("%s answers %s", url, response.Status)
+	}
+	return nil
+}
+
+// pinOf is the pin of a PEM certificate.
+func pinOf(certificate []byte) (string, error) {
+	block, _ := pem.Decode(certificate)
+	if block == nil {
+		return "", errors.New("the hub's certificate is not PEM")
+	}
+	parsed, err := x509.ParseCertificate(block.Bytes)
+	if err != nil {
+		return "", err
+	}
+	return hubclient.Pin(parsed), nil
+}
+
+func trimmed(token []byte) string { return strings.TrimSpace(string(token)) }
