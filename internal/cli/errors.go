@@ -114,4 +114,7 @@ func chain(err error) []string {
 
 // oneLine keeps a message that holds line breaks, such as a Git server's, from
 // looking like several errors.
-func oneLine(text string) string { return strings.Join(strings.Fields(text), " ") }
+func oneLine(text string) string {
+	lines := strings.FieldsFunc(text, func(r rune) bool { return r == '\n' || r == '\r' })
+	return strings.Join(strings.Fields(strings.Join(lines, "; ")), " ")
+}

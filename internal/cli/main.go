@@ -81,6 +81,8 @@ differ is always on display.`,
 	flags.BoolVar(&a.options.verbose, "verbose", false, "say more: the whole chain of an error, debug lines in logs")
 	flags.StringSliceVarP(&a.options.output, "output", "o", nil, "`FORMAT` of what is shown: text, json or yaml (default text)")
 	root.AddCommand(
+		a.newHubCommand(),
+		a.newDevCommand(),
 		a.newExecutorCommand(),
 		a.newProjectCommand(),
 		a.newRunCommand(),

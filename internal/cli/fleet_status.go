@@ -1,0 +1,159 @@
+package cli
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"cloop.dev/cloop/apis/hubv1"
+	"cloop.dev/cloop/apis/v1alpha1"
+)
+
+// syncStatus is one sync of either surface: the hub's, or a PoolSync.
+type syncStatus struct {
+	// Surface is "hub" or "cluster NAME".
+	Surface string `json:"surface"`
+	// Name is "namespace/name" in a cluster.
+	Name       string `json:"name"`
+	Repository string `json:"repository"`
+	Path       string `json:"path"`
+	// Ready is True, False or Unknown.
+	Ready                 string `json:"ready"`
+	Reason                string `json:"reason,omitempty"`
+	Message               string `json:"message,omitempty"`
+	LastAppliedRevision   string `json:"lastAppliedRevision,omitempty"`
+	LastAttemptedRevision string `json:"lastAttemptedRevision,omitempty"`
+	// Drift is how many fields differ from Git; corrected ones do not count.
+	Drift     int  `json:"drift"`
+	Suspended bool `json:"suspended,omitempty"`
+}
+
+// fleetStatus is what `fleet status` shows.
+type fleetStatus struct {
+	Healthy bool         `json:"healthy"`
+	Items   []syncStatus `json:"items"`
+}
+
+func (a *app) newFleetStatusCommand() *cobra.Command {
+	var where surfaceFlags
+	cmd := &cobra.Command{
+		Use:   "status [--hub URL] [--cluster CONTEXT…]",
+		Short: "Show every sync of the hub and of the clusters",
+		Long: `Show every sync of the hub and every PoolSync of the clusters: which revision
+each has applied, and what is wrong where one has not.
+
+Exit code 0: all are ready and nothing drifts; 1: not so; 2: it could not be
+found out.`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			found, err := a.reach(where)
+			if err != nil {
+				return err
+			}
+			status, err := readStatus(cmd.Context(), found)
+			if err != nil {
+				return err
+			}
+			if err := a.show(status, func(w io.Writer) { printStatus(w, status) }); err != nil {
+				return err
+			}
+			if !status.Healthy {
+				return &No{}
+			}
+			return nil
+		},
+	}
+	where.register(cmd)
+	return cmd
+}
+
+func readStatus(ctx context.Context, found surfaces) (fleetStatus, error) {
+	status := fleetStatus{Healthy: true, Items: []syncStatus{}}
+	if found.hub != nil {
+		syncs, err := found.hub.ListSyncs(ctx)
+		if err != nil {
+			return status, fmt.Errorf("list the hub's syncs: %w", err)
+		}
+		for _, sync := range syncs {
+			status.Items = append(status.Items, hubSyncStatus(sync))
+		}
+	}
+	for _, cluster := range found.clusters {
+		var syncs v1alpha1.PoolSyncList
+		if err := cluster.client.List(ctx, &syncs, client.InNamespace(cluster.namespace)); err != nil {
+			return status, fmt.Errorf("list the PoolSyncs of cluster %s: %w", cluster.name, err)
+		}
+		for _, sync := range syncs.Items {
+			status.Items = append(status.Items, poolSyncStatus(cluster.name, sync))
+		}
+	}
+	for _, item := range status.Items {
+		if item.Ready != string(metav1.ConditionTrue) || item.Drift > 0 {
+			status.Healthy = false
+		}
+	}
+	return status, nil
+}
+
+func hubSyncStatus(sync hubv1.Sync) syncStatus {
+	ready := map[hubv1.SyncState]metav1.ConditionStatus{
+		hubv1.SyncReady: metav1.ConditionTrue, hubv1.SyncFailed: metav1.ConditionFalse,
+	}[sync.State]
+	if ready == "" {
+		ready = metav1.ConditionUnknown
+	}
+	return syncStatus{
+		Surface: "hub", Name: sync.Name, Repository: sync.Repository, Path: sync.Path,
+		Ready: string(ready), Message: sync.Message,
+		LastAppliedRevision: sync.LastAppliedRevision, LastAttemptedRevision: sync.LastAttemptedRevision,
+	}
+}
+
+func poolSyncStatus(cluster string, sync v1alpha1.PoolSync) syncStatus {
+	status := syncStatus{
+		Surface: "cluster " + cluster, Name: sync.Namespace + "/" + sync.Name,
+		Repository: sync.Spec.Source.Git.URL, Path: sync.Spec.Path, Ready: string(metav1.ConditionUnknown),
+		LastAppliedRevision: sync.Status.LastAppliedRevision, LastAttemptedRevision: sync.Status.LastAttemptedRevision,
+		Suspended: sync.Spec.Suspend,
+	}
+	// A condition that speaks of an older spec says nothing of this one.
+	if ready := meta.FindStatusCondition(sync.Status.Conditions, v1alpha1.ConditionReady); ready != nil && ready.ObservedGeneration == sync.Generation {
+		status.Ready, status.Reason, status.Message = string(ready.Status), ready.Reason, ready.Message
+	}
+	for _, entry := range sync.Status.Drift {
+		if entry.Corrected == nil {
+			status.Drift++
+		}
+	}
+	return status
+}
+
+func printStatus(w io.Writer, status fleetStatus) {
+	if len(status.Items) == 0 {
+		fmt.Fprintln(w, "No sync: the hub has none in its configuration, and the clusters have no PoolSync.")
+		return
+	}
+	row(w, "SURFACE", "NAME", "READY", "APPLIED", "DRIFT", "MESSAGE")
+	for _, item := range status.Items {
+		ready := item.Ready
+		if item.Suspended {
+			ready += " (suspended)"
+		}
+		row(w, item.Surface, item.Name, ready, dash(shortCommit(item.LastAppliedRevision)), item.Drift, dash(oneLine(item.Message)))
+	}
+}
+
+// shortCommit shortens the hash of a revision that may carry its branch, as in
+// "main@sha1:…".
+func shortCommit(revision string) string {
+	if at := strings.LastIndexByte(revision, ':'); at >= 0 {
+		return revision[:at+1] + shortRevision(revision[at+1:])
+	}
+	return shortRevision(revision)
+}

@@ -1,0 +1,107 @@
+package cli
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"cloop.dev/cloop/internal/hub"
+	"cloop.dev/cloop/internal/hub/store"
+	"cloop.dev/cloop/internal/hubclient"
+)
+
+func (a *app) newHubCommand() *cobra.Command {
+	cmd := &cobra.Command{Use: "hub", Short: "The hub: it knows pools, projects and runs"}
+	cmd.AddCommand(a.newHubServeCommand(), a.newHubPinCommand())
+	return cmd
+}
+
+func (a *app) newHubServeCommand() *cobra.Command {
+	var o hub.Options
+	cmd := &cobra.Command{
+		Use:   "serve --data-dir DIR",
+		Short: "Serve the hub over HTTPS until it is told to stop",
+		Long: `Serve the hub over HTTPS until it is told to stop. It keeps everything in one
+SQLite database in the data directory. Its log, one JSON object a line on
+standard error, tells the pin of its key.
+
+The configuration file names the fleet repositories that the hub follows:
+
+  sync:
+    - name: fleet
+      url: https://git.example.com/platform/fleet.git
+      ref: {branch: main}
+      path: ./hub
+      interval: 1m
+      username: hub                 # with passwordFile, for a private one
+      passwordFile: /etc/cloop/git-password
+      caFile: /etc/cloop/git-ca.pem
+      allow: {names: ["ml-*"], maxRunners: 50}`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			o.Log = a.logger()
+			if err := hub.Run(cmd.Context(), o); err != nil {
+				return fmt.Errorf("serve the hub: %w", err)
+			}
+			return nil
+		},
+	}
+	flags := cmd.Flags()
+	flags.StringVar(&o.Addr, "addr", ":8443", "`HOST:PORT` to listen on")
+	flags.StringVar(&o.DataDir, "data-dir", "", "`DIR` with the database, certificates and clones")
+	flags.StringVar(&o.ConfigFile, "config", "", "YAML `FILE` with the fleet repositories to follow")
+	flags.StringVar(&o.TLSCert, "tls-cert", "", "PEM `FILE` with the certificate (default: one of its own, kept in the data directory)")
+	flags.StringVar(&o.TLSKey, "tls-key", "", "PEM `FILE` with the certificate's key")
+	flags.StringSliceVar(&o.Names, "name", nil, "`HOST` that clients reach the hub by, for its own certificate; several times")
+	flags.StringVar(&o.AdminTokenFile, "admin-token-file", "", "`FILE` for the first admin token (default: shown once on standard output)")
+	limits := store.Limits{}.Defaults()
+	for _, setting := range []struct {
+		name  string
+		value *time.Duration
+		other time.Duration
+		usage string
+	}{
+		{"heartbeat-interval", &o.HeartbeatInterval, 10 * time.Second, "how often a runner reports"},
+		{"lease", &o.Lease, limits.Lease, "how long a silent runner is trusted"},
+		{"margin", &o.Margin, limits.Margin, "how long before its lease ends a runner kills its run, and how long after it the hub acts"},
+		{"token-ttl", &o.TokenTTL, limits.TokenTTL, "how long a runner token can be redeemed"},
+		{"start-timeout", &o.StartTimeout, limits.StartTimeout, "how long a runner may take to start a run that it was handed"},
+		{"cancel-timeout", &o.CancelTimeout, limits.CancelTimeout, "how long a runner may take to stop a run"},
+		{"idle-retire", &o.IdleRetire, limits.IdleRetire, "how long a runner waits for a run before the hub retires it"},
+	} {
+		flags.DurationVar(setting.value, setting.name, setting.other, setting.usage)
+	}
+	return cmd
+}
+
+func (a *app) newHubPinCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:   "pin [URL]",
+		Short: "Print the pin of the key that a hub shows",
+		Long: `Connect to a hub, by its URL or --hub, and print the pin of the key that it
+shows. Nothing vouches for the key: compare the pin with what the hub logged at
+its start before you rely on it.`,
+		Args: cobra.MaximumNArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			url := flagOrEnv(a.options.hub, envHub)
+			if len(args) == 1 {
+				url = args[0]
+			}
+			if url == "" {
+				return usageError(cmd, errors.New("no hub: give its URL"))
+			}
+			pin, err := hubclient.FetchPin(cmd.Context(), url)
+			if err != nil {
+				return fmt.Errorf("read the key of %s: %w", url, err)
+			}
+			shown := struct {
+				URL string `json:"url"`
+				Pin string `json:"pin"`
+			}{url, pin}
+			return a.show(shown, func(w io.Writer) { fmt.Fprintln(w, pin) })
+		},
+	}
+}
