@@ -1,0 +1,470 @@
+package store_test
+
+import (
+	"context"
+	"database/sql"
+	"fmt"
+	"os"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	testclock "k8s.io/utils/clock/testing"
+	"pgregory.net/rapid"
+
+	"cloop.dev/cloop/apis/hubv1"
+	"cloop.dev/cloop/internal/hub/store"
+)
+
+// machine drives a store with everything that people, two controllers, runners
+// and time may do, in any order, and checks after each step what must hold in
+// every state that the database is ever in.
+type machine struct {
+	dir   string
+	clock *testclock.FakeClock
+	s     *store.Store
+	look  *sql.DB
+
+	pool        string
+	credentials []store.Credential
+	tokens      []hubv1.MintResponse
+	// redeemed: token → how often it enrolled somebody.
+	redeemed map[string]int
+	runners  []store.Runner
+	detach   map[string]func()
+	runs     []string
+	// settled: run id → how it ended, which may never change.
+	settled map[string]string
+	keys    int
+	managed bool
+}
+
+var background = context.Background()
+
+func newMachine(t *rapid.T, dir string) *machine {
+	m := &machine{
+		dir: dir, clock: newClock(), redeemed: map[string]int{}, settled: map[string]string{}, detach: map[string]func(){},
+	}
+	m.openStore(t)
+	m.createPool(t)
+	_, err := m.s.CreateProject(background, admin, "", hubv1.CreateProjectRequest{Name: "app", Remote: "https://git.example.com/app"})
+	m.ok(t, err)
+	_, err = m.s.BindProject(background, admin, "app", "pool:"+m.pool)
+	m.ok(t, err)
+	return m
+}
+
+func (m *machine) openStore(t *rapid.T) {
+	var err error
+	m.s, err = store.Open(background, store.Options{Dir: m.dir, Clock: m.clock})
+	m.ok(t, err)
+	m.look, err = sql.Open("sqlite", "file:"+m.dir+"/hub.db")
+	m.ok(t, err)
+}
+
+func (m *machine) close() { _, _ = m.look.Close(), m.s.Close() }
+
+func (m *machine) createPool(t *rapid.T) {
+	out, err := m.s.CreatePool(background, admin, "", hubv1.CreatePoolRequest{Name: "gpu", PoolDefinition: hubv1.PoolDefinition{
+		MaxRunners: int32(rapid.IntRange(0, 4).Draw(t, "maximum")),
+	}})
+	m.ok(t, err)
+	m.pool, m.managed = out.Pool.ID, false
+	second, err := m.s.CreateCredential(background, admin, "", "gpu")
+	m.ok(t, err)
+	m.credentials = nil
+	for _, text := range []string{out.Credential.Secret, second.Secret} {
+		c, err := m.s.AuthPool(background, text)
+		m.ok(t, err)
+		m.credentials = append(m.credentials, c)
+	}
+}
+
+func (m *machine) ok(t *rapid.T, err error) {
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// refusable fails on an error that is no refusal.
+func (m *machine) refusable(t *rapid.T, err error) {
+	if err != nil && codeOf(err) == "" {
+		t.Fatal(err)
+	}
+}
+
+func (m *machine) count(t *rapid.T, query string, args ...any) int {
+	var n int
+	m.ok(t, m.look.QueryRow(query, args...).Scan(&n))
+	return n
+}
+
+func pick[T any](t *rapid.T, from []T, what string) T {
+	if len(from) == 0 {
+		t.Skip("no " + what)
+	}
+	return rapid.SampledFrom(from).Draw(t, what)
+}
+
+func (m *machine) Mint(t *rapid.T) {
+	key := fmt.Sprintf("key-%04d", m.keys)
+	if m.keys > 0 && rapid.Bool().Draw(t, "repeat") {
+		key = fmt.Sprintf("key-%04d", rapid.IntRange(0, m.keys-1).Draw(t, "key"))
+	} else {
+		m.keys++
+	}
+	out, err := m.s.Mint(background, pick(t, m.credentials, "credential"), key)
+	m.refusable(t, err)
+	if err != nil {
+		return
+	}
+	m.tokens = append(m.tokens, out)
+	pool, _, err := m.s.GetPool(background, "gpu")
+	m.ok(t, err)
+	held := m.count(t, "SELECT COUNT(*) FROM runners WHERE pool_id = ? AND state <> 'retired' AND NOT (state = 'starting' AND token_expires_at <= ?)",
+		pool.ID, m.clock.Now().UnixNano())
+	// Replacing a token takes no slot, so a lowered maximum does not refuse it.
+	fresh := m.count(t, "SELECT COUNT(*) FROM audit WHERE object = ? AND action = 'runner.remint'", out.RunnerID) == 0
+	if fresh && held > int(pool.MaxRunners) {
+		t.Fatalf("minted runner %d of at most %d", held, pool.MaxRunners)
+	}
+}
+
+func (m *machine) Enroll(t *rapid.T) {
+	token := pick(t, m.tokens, "token")
+	out, err := m.s.Enroll(background, hubv1.EnrollRequest{Token: token.Token, Name: "r"})
+	m.refusable(t, err)
+	if err != nil {
+		return
+	}
+	if m.redeemed[token.Token]++; m.redeemed[token.Token] > 1 {
+		t.Fatal("a token was redeemed twice")
+	}
+	if !m.clock.Now().Before(token.ExpiresAt) {
+		t.Fatal("an expired token was redeemed")
+	}
+	r, err := m.s.AuthRunner(background, out.Session)
+	m.ok(t, err)
+	m.runners = append(m.runners, r)
+}
+
+func (m *machine) Listen(t *rapid.T) {
+	r := pick(t, m.runners, "runner")
+	if stop := m.detach[r.ID]; stop != nil {
+		stop()
+		delete(m.detach, r.ID)
+		return
+	}
+	stop, err := m.s.Attach(background, r)
+	m.ok(t, err)
+	m.detach[r.ID] = stop
+}
+
+func (m *machine) StartRun(t *rapid.T) {
+	run, err := m.s.StartRun(background, admin, nil, "", hubv1.StartRunRequest{
+		Project: "app", Command: []string{"true"}, Failover: rapid.SampledFrom([]string{"", "once", "never"}).Draw(t, "failover"),
+	})
+	m.refusable(t, err)
+	if err == nil {
+		m.runs = append(m.runs, run.ID)
+	}
+}
+
+func (m *machine) Cancel(t *rapid.T) {
+	_, err := m.s.CancelRun(background, admin, pick(t, m.runs, "run"))
+	m.ok(t, err)
+}
+
+func (m *machine) attempt(t *rapid.T) int32 { return int32(rapid.IntRange(1, 2).Draw(t, "attempt")) }
+
+func (m *machine) Started(t *rapid.T) {
+	m.refusable(t, m.s.Started(background, pick(t, m.runners, "runner"), pick(t, m.runs, "run"), hubv1.StartedRequest{Attempt: m.attempt(t), StartedAt: m.clock.Now()}))
+}
+
+// StartedRight reports for a runner that holds a run, so that long lives happen.
+func (m *machine) StartedRight(t *rapid.T) {
+	r := pick(t, m.runners, "runner")
+	snapshot, err := m.s.RunnerSnapshot(background, r)
+	m.ok(t, err)
+	if snapshot.Run == nil {
+		t.Skip("it has no run")
+	}
+	m.ok(t, m.s.Started(background, r, snapshot.Run.RunID, hubv1.StartedRequest{Attempt: snapshot.Run.Attempt, StartedAt: m.clock.Now()}))
+	_, err = m.s.AppendLog(background, r, snapshot.Run.RunID, 0, []byte("x"))
+	m.refusable(t, err)
+}
+
+func (m *machine) Result(t *rapid.T) {
+	exit := int32(rapid.IntRange(0, 1).Draw(t, "exit"))
+	m.refusable(t, m.s.Result(background, pick(t, m.runners, "runner"), pick(t, m.runs, "run"),
+		hubv1.ResultRequest{Attempt: m.attempt(t), ExitCode: &exit, Cancelled: rapid.Bool().Draw(t, "cancelled")}))
+}
+
+func (m *machine) Heartbeat(t *rapid.T) {
+	_, err := m.s.Heartbeat(background, pick(t, m.runners, "runner"))
+	m.refusable(t, err)
+}
+
+func (m *machine) Bye(t *rapid.T) { m.ok(t, m.s.Bye(background, pick(t, m.runners, "runner"), "")) }
+
+func (m *machine) Retire(t *rapid.T) {
+	id := pick(t, m.tokens, "token").RunnerID
+	before := m.count(t, "SELECT COUNT(*) FROM runners WHERE id = ? AND state = 'busy'", id)
+	for _, c := range m.credentials {
+		_, err := m.s.Retire(background, c, id)
+		m.refusable(t, err)
+	}
+	if after := m.count(t, "SELECT COUNT(*) FROM runners WHERE id = ? AND state = 'busy'", id); after != before {
+		t.Fatal("a busy runner was retired")
+	}
+}
+
+func (m *machine) Gone(t *rapid.T) {
+	id := pick(t, m.tokens, "token").RunnerID
+	for _, c := range m.credentials {
+		m.refusable(t, m.s.Gone(background, c, id, hubv1.GoneRequest{Reason: "Error"}))
+	}
+}
+
+func (m *machine) Cordon(t *rapid.T) {
+	var err error
+	if rapid.Bool().Draw(t, "cordon") {
+		_, err = m.s.Cordon(background, admin, "gpu", "because")
+	} else {
+		_, err = m.s.Uncordon(background, admin, "gpu")
+	}
+	m.refusable(t, err)
+}
+
+func (m *machine) Resize(t *rapid.T) {
+	maximum := int32(rapid.IntRange(0, 4).Draw(t, "maximum"))
+	_, err := m.s.UpdatePool(background, admin, "gpu", 0, hubv1.UpdatePoolRequest{MaxRunners: &maximum})
+	m.refusable(t, err)
+}
+
+// Git takes the pool over, or removes it with the policy Revoke.
+func (m *machine) Git(t *rapid.T) {
+	var documents []store.PoolDocument
+	if !m.managed || rapid.Bool().Draw(t, "keep") {
+		documents = []store.PoolDocument{{
+			Name: "gpu", Definition: hubv1.PoolDefinition{MaxRunners: int32(rapid.IntRange(0, 4).Draw(t, "maximum")), DeletionPolicy: "Revoke"},
+			Source: hubv1.Provenance{Sync: "fleet", Repository: "https://git", Path: "gpu.yaml", Revision: fmt.Sprint(m.keys)},
+		}}
+		m.managed = true
+	}
+	_, err := m.s.ApplyDocuments(background, "fleet", documents)
+	m.ok(t, err)
+}
+
+func (m *machine) Revoke(t *rapid.T) {
+	if rapid.IntRange(0, 4).Draw(t, "seldom") > 0 {
+		t.Skip("seldom")
+	}
+	_, err := m.s.RevokePool(background, admin, "gpu")
+	m.ok(t, err)
+}
+
+func (m *machine) Recreate(t *rapid.T) {
+	if m.count(t, "SELECT COUNT(*) FROM pools WHERE state = 'revoked'") == 0 {
+		t.Skip("the pool lives")
+	}
+	id := m.pool
+	m.createPool(t)
+	if m.pool != id {
+		t.Fatal("the pool came back with another id")
+	}
+}
+
+func (m *machine) TimePasses(t *rapid.T) {
+	steps := []time.Duration{time.Second, m.s.Limits.Margin, m.s.Limits.Lease / 2, m.s.Limits.StartTimeout, m.s.Limits.IdleRetire}
+	m.clock.Step(rapid.SampledFrom(steps).Draw(t, "step"))
+	if rapid.Bool().Draw(t, "timer") {
+		m.expire(t)
+	}
+}
+
+func (m *machine) expire(t *rapid.T) {
+	m.ok(t, m.s.Expire(background))
+	if at, some, err := m.s.NextDeadline(background); err != nil || some && !at.After(m.clock.Now()) {
+		t.Fatalf("after Expire something is still due at %v (%v)", at, err)
+	}
+}
+
+// Restart ends the hub between two transactions, as a crash does.
+func (m *machine) Restart(t *rapid.T) {
+	m.close()
+	m.detach = map[string]func(){}
+	m.openStore(t)
+}
+
+// Check is what must hold at any time.
+func (m *machine) Check(t *rapid.T) {
+	none := func(what, query string, args ...any) {
+		if n := m.count(t, query, args...); n != 0 {
+			t.Fatalf("%d %s", n, what)
+		}
+	}
+	none("runs are held by a runner that is not busy", `SELECT COUNT(*) FROM runs u JOIN runners r ON r.id = u.runner_id
+		WHERE u.state IN ('handed', 'running', 'cancelling') AND r.state <> 'busy'`)
+	none("busy runners do not hold exactly one run", `SELECT COUNT(*) FROM runners r WHERE r.state = 'busy' AND
+		(SELECT COUNT(*) FROM runs u WHERE u.runner_id = r.id AND u.state IN ('handed', 'running', 'cancelling')) <> 1`)
+	none("runners got more than one run", `SELECT COUNT(*) FROM (SELECT object FROM audit WHERE action = 'runner.busy' GROUP BY object HAVING COUNT(*) > 1)`)
+	none("settled runs do not say why", `SELECT COUNT(*) FROM runs WHERE settled_at IS NOT NULL AND state <> 'succeeded' AND reason = ''`)
+	none("runners have another state than the audit trail says", `SELECT COUNT(*) FROM runners r WHERE r.state <>
+		(SELECT a.state FROM audit a WHERE a.object = r.id ORDER BY a.id DESC LIMIT 1)`)
+	none("pools have another state than the audit trail says", `SELECT COUNT(*) FROM pools p WHERE p.state <>
+		(SELECT a.state FROM audit a WHERE a.object = p.id ORDER BY a.id DESC LIMIT 1)`)
+	none("credentials have another state than the audit trail says", `SELECT COUNT(*) FROM credentials c WHERE
+		iif(c.revoked_at IS NULL, 'live', 'revoked') <> (SELECT a.state FROM audit a WHERE a.object = c.id ORDER BY a.id DESC LIMIT 1)`)
+	none("draining pools have nothing left to drain", `SELECT COUNT(*) FROM pools p WHERE p.state = 'draining' AND
+		NOT EXISTS (SELECT 1 FROM runners r WHERE r.pool_id = p.id AND r.state <> 'retired')`)
+	none("runs wait for a pool that is going", `SELECT COUNT(*) FROM runs u JOIN pools p ON p.id = u.pool_id WHERE u.state = 'queued' AND p.state <> 'active'`)
+	none("revoked pools have live runners or credentials", `SELECT COUNT(*) FROM pools p WHERE p.state = 'revoked' AND
+		(EXISTS (SELECT 1 FROM runners r WHERE r.pool_id = p.id AND r.state <> 'retired') OR
+		 EXISTS (SELECT 1 FROM credentials c WHERE c.pool_id = p.id AND c.revoked_at IS NULL))`)
+	m.checkHandOff(t)
+	m.checkSettled(t)
+}
+
+// checkHandOff: no run waits while a runner that listens is idle.
+func (m *machine) checkHandOff(t *rapid.T) {
+	pool, _, err := m.s.GetPool(background, "gpu")
+	m.ok(t, err)
+	if pool.State != hubv1.PoolActive || pool.Cordon != nil || pool.Queued == 0 {
+		return
+	}
+	for id := range m.detach {
+		if m.count(t, "SELECT COUNT(*) FROM runners WHERE id = ? AND state = 'idle'", id) > 0 {
+			t.Fatalf("a run waits and runner %s listens idly", id)
+		}
+	}
+}
+
+// checkSettled: a settled run never becomes unsettled nor another.
+func (m *machine) checkSettled(t *rapid.T) {
+	for _, id := range m.runs {
+		run, err := m.s.GetRun(background, id)
+		m.ok(t, err)
+		if !run.State.Terminal() {
+			if was := m.settled[id]; was != "" {
+				t.Fatalf("run %s was settled as %s and is %s", id, was, run.State)
+			}
+			continue
+		}
+		now := fmt.Sprintf("%s %q %v %v %s", run.State, run.Reason, run.SettledAt, run.ExitCode != nil, run.Runner)
+		if was := m.settled[id]; was != "" && was != now {
+			t.Fatalf("run %s was settled as %s and is %s", id, was, now)
+		}
+		m.settled[id] = now
+	}
+}
+
+// end lets time pass with nobody in contact and then revokes the pool: every
+// run must have ended.
+func (m *machine) end(t *rapid.T) {
+	for range 4 {
+		at, some, err := m.s.NextDeadline(background)
+		m.ok(t, err)
+		if !some {
+			break
+		}
+		if wait := at.Sub(m.clock.Now()); wait > 0 {
+			m.clock.Step(wait + time.Hour)
+		}
+		m.expire(t)
+		m.Check(t)
+	}
+	if n := m.count(t, "SELECT COUNT(*) FROM runners WHERE state <> 'retired'"); n > 0 {
+		t.Fatalf("%d runners outlive everything", n)
+	}
+	_, err := m.s.RevokePool(background, admin, "gpu")
+	m.ok(t, err)
+	m.Check(t)
+	if n := m.count(t, "SELECT COUNT(*) FROM runs WHERE settled_at IS NULL"); n > 0 {
+		t.Fatalf("%d runs never end", n)
+	}
+}
+
+func TestInvariantsHoldInAnyOrder(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		dir, err := os.MkdirTemp("", "hub-invariants-")
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer func() { _ = os.RemoveAll(dir) }()
+		m := newMachine(t, dir)
+		defer func() { m.close() }()
+		t.Repeat(map[string]func(*rapid.T){
+			"": m.Check, "mint": m.Mint, "enroll": m.Enroll, "listen": m.Listen, "start": m.StartRun, "cancel": m.Cancel,
+			"started": m.Started, "startedRight": m.StartedRight, "result": m.Result, "heartbeat": m.Heartbeat, "bye": m.Bye,
+			"retire": m.Retire, "gone": m.Gone, "cordon": m.Cordon, "resize": m.Resize, "git": m.Git, "revoke": m.Revoke,
+			"recreate": m.Recreate, "time": m.TimePasses, "restart": m.Restart,
+			// Twice, so that runs reach runners often.
+			"mint again": m.Mint, "enroll again": m.Enroll, "listen again": m.Listen, "start again": m.StartRun,
+		})
+		m.end(t)
+	})
+}
+
+func TestConcurrentMintsStayUnderTheMaximum(t *testing.T) {
+	const maximum = 7
+	w := newWorld(t, maximum)
+	second, err := w.s.CreateCredential(background, admin, "", "gpu")
+	check(t, err)
+	other, err := w.s.AuthPool(background, second.Secret)
+	check(t, err)
+	var group sync.WaitGroup
+	var minted, enrolled atomic.Int32
+	for i := range 40 {
+		group.Go(func() {
+			c := []store.Credential{w.credential, other}[i%2]
+			out, err := w.s.Mint(background, c, fmt.Sprintf("key-%04d", i))
+			if err != nil {
+				if codeOf(err) != hubv1.CodePoolAtMaximum {
+					t.Error(err)
+				}
+				return
+			}
+			minted.Add(1)
+			var twice sync.WaitGroup
+			for range 3 {
+				twice.Go(func() {
+					if _, err := w.s.Enroll(background, hubv1.EnrollRequest{Token: out.Token}); err == nil {
+						enrolled.Add(1)
+					}
+				})
+			}
+			twice.Wait()
+		})
+	}
+	group.Wait()
+	if minted.Load() != maximum || enrolled.Load() != maximum {
+		t.Fatalf("%d minted and %d enrolled of at most %d", minted.Load(), enrolled.Load(), maximum)
+	}
+}
+
+func TestRunsAreHandedOutInOrder(t *testing.T) {
+	const runs = 20
+	w := newWorld(t, runs)
+	var want []string
+	for range runs {
+		want = append(want, w.run(t).ID)
+	}
+	var group sync.WaitGroup
+	got := make([]string, runs)
+	for i := range runs {
+		r := w.runner(t, fmt.Sprintf("key-%04d", i))
+		group.Go(func() {
+			snapshot, err := w.s.RunnerSnapshot(background, r)
+			if err == nil && snapshot.Run != nil {
+				got[i] = snapshot.Run.RunID
+			}
+		})
+	}
+	group.Wait()
+	if !slices.Equal(got, want) {
+		t.Fatalf("handed out %v, want %v", got, want)
+	}
+}

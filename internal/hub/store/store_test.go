@@ -1,0 +1,537 @@
+package store_test
+
+import (
+	"bytes"
+	"context"
+	"database/sql"
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	testclock "k8s.io/utils/clock/testing"
+
+	"cloop.dev/cloop/apis/hubv1"
+	"cloop.dev/cloop/internal/hub/store"
+	"cloop.dev/cloop/internal/secret"
+)
+
+const admin = "user:admin"
+
+func open(t testing.TB, dir string, clock *testclock.FakeClock) *store.Store {
+	t.Helper()
+	s, err := store.Open(context.Background(), store.Options{Dir: dir, Clock: clock})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = s.Close() })
+	return s
+}
+
+func newClock() *testclock.FakeClock { return testclock.NewFakeClock(time.Unix(1_800_000_000, 0)) }
+
+// looking opens the database a second time, to look at what no method shows.
+func looking(t testing.TB, dir string) *sql.DB {
+	t.Helper()
+	db, err := sql.Open("sqlite", "file:"+filepath.Join(dir, "hub.db"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = db.Close() })
+	return db
+}
+
+func count(t testing.TB, db *sql.DB, query string, args ...any) int {
+	t.Helper()
+	var n int
+	if err := db.QueryRow(query, args...).Scan(&n); err != nil {
+		t.Fatalf("%s: %v", query, err)
+	}
+	return n
+}
+
+func check(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+func codeOf(err error) hubv1.Code {
+	var p *hubv1.Problem
+	if errors.As(err, &p) {
+		return p.Code
+	}
+	return ""
+}
+
+// world is a pool with a bound project.
+type world struct {
+	s          *store.Store
+	clock      *testclock.FakeClock
+	dir        string
+	pool       hubv1.Pool
+	credential store.Credential
+	secret     string
+}
+
+func newWorld(t testing.TB, maximum int32) *world {
+	t.Helper()
+	w := &world{clock: newClock(), dir: t.TempDir()}
+	w.s = open(t, w.dir, w.clock)
+	ctx := context.Background()
+	out, err := w.s.CreatePool(ctx, admin, "", hubv1.CreatePoolRequest{Name: "gpu", PoolDefinition: hubv1.PoolDefinition{MaxRunners: maximum}})
+	check(t, err)
+	w.pool, w.secret = out.Pool, out.Credential.Secret
+	w.credential, err = w.s.AuthPool(ctx, w.secret)
+	check(t, err)
+	_, err = w.s.CreateProject(ctx, admin, "", hubv1.CreateProjectRequest{Name: "app", Remote: "https://git.example.com/app"})
+	check(t, err)
+	_, err = w.s.BindProject(ctx, admin, "app", "pool:"+w.pool.ID)
+	check(t, err)
+	return w
+}
+
+func (w *world) run(t testing.TB) hubv1.Run {
+	t.Helper()
+	run, err := w.s.StartRun(context.Background(), admin, []string{admin}, "", hubv1.StartRunRequest{Project: "app", Command: []string{"true"}})
+	check(t, err)
+	return run
+}
+
+// runner mints, enrolls and listens.
+func (w *world) runner(t testing.TB, key string) store.Runner {
+	t.Helper()
+	ctx := context.Background()
+	minted, err := w.s.Mint(ctx, w.credential, key)
+	check(t, err)
+	enrolled, err := w.s.Enroll(ctx, hubv1.EnrollRequest{Token: minted.Token, Name: key})
+	check(t, err)
+	r, err := w.s.AuthRunner(ctx, enrolled.Session)
+	check(t, err)
+	_, err = w.s.Attach(ctx, r)
+	check(t, err)
+	return r
+}
+
+func (w *world) get(t testing.TB, id string) hubv1.Run {
+	t.Helper()
+	run, err := w.s.GetRun(context.Background(), id)
+	check(t, err)
+	return run
+}
+
+func (w *world) started(t testing.TB, r store.Runner, run hubv1.Run) {
+	t.Helper()
+	check(t, w.s.Started(context.Background(), r, run.ID, hubv1.StartedRequest{Attempt: run.Attempt, Commit: "abc", StartedAt: w.clock.Now()}))
+}
+
+func TestNoCredentialIsAtRestInClear(t *testing.T) {
+	w := newWorld(t, 2)
+	ctx := context.Background()
+	var canaries []string
+	canaries = append(canaries, w.secret)
+	check(t, w.s.EnsureAdmin(ctx, func(token secret.String) error { canaries = append(canaries, token.Reveal()); return nil }))
+	minted, err := w.s.Mint(ctx, w.credential, "key-one1")
+	check(t, err)
+	enrolled, err := w.s.Enroll(ctx, hubv1.EnrollRequest{Token: minted.Token, Name: "r"})
+	check(t, err)
+	canaries = append(canaries, minted.Token, enrolled.Session)
+	check(t, w.s.Close())
+	files, err := filepath.Glob(filepath.Join(w.dir, "*"))
+	check(t, err)
+	for _, file := range files {
+		data, err := os.ReadFile(file)
+		check(t, err)
+		for i, canary := range canaries {
+			if bytes.Contains(data, []byte(canary)) || bytes.Contains(data, []byte(canary[12:40])) {
+				t.Errorf("canary %d is in %s", i, file)
+			}
+		}
+		if info, err := os.Stat(file); err != nil || info.Mode().Perm()&0o077 != 0 {
+			t.Errorf("%s has mode %v (%v)", file, info.Mode(), err)
+		}
+	}
+	if len(files) == 0 || len(canaries) != 4 {
+		t.Fatalf("looked at %d files for %d canaries", len(files), len(canaries))
+	}
+}
+
+func TestANewerDatabaseIsRefused(t *testing.T) {
+	dir := t.TempDir()
+	check(t, open(t, dir, newClock()).Close())
+	db := looking(t, dir)
+	if _, err := db.Exec("INSERT INTO schema_version (version, name) VALUES (9999, 'from the future')"); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := store.Open(context.Background(), store.Options{Dir: dir, Clock: newClock()}); !errors.Is(err, store.ErrNewer) {
+		t.Fatalf("opened a newer database: %v", err)
+	}
+}
+
+func TestTheFirstAdminTokenIsMadeOnce(t *testing.T) {
+	s := open(t, t.TempDir(), newClock())
+	ctx := context.Background()
+	failing := errors.New("disk full")
+	if err := s.EnsureAdmin(ctx, func(secret.String) error { return failing }); !errors.Is(err, failing) {
+		t.Fatalf("EnsureAdmin: %v", err)
+	}
+	var tokens []string
+	for range 2 {
+		check(t, s.EnsureAdmin(ctx, func(token secret.String) error { tokens = append(tokens, token.Reveal()); return nil }))
+	}
+	if len(tokens) != 1 {
+		t.Fatalf("%d tokens were delivered", len(tokens))
+	}
+	if who, err := s.AuthAdmin(ctx, tokens[0]); err != nil || who != admin {
+		t.Fatalf("AuthAdmin: %q, %v", who, err)
+	}
+}
+
+func TestRepeatingAMintReplacesTheTokenOfTheSameSlot(t *testing.T) {
+	w := newWorld(t, 1)
+	ctx := context.Background()
+	first, err := w.s.Mint(ctx, w.credential, "key-one1")
+	check(t, err)
+	second, err := w.s.Mint(ctx, w.credential, "key-one1")
+	check(t, err)
+	if first.RunnerID != second.RunnerID || first.Token == second.Token {
+		t.Fatalf("minted %s and %s", first.RunnerID, second.RunnerID)
+	}
+	if _, err := w.s.Mint(ctx, w.credential, "key-two2"); codeOf(err) != hubv1.CodePoolAtMaximum {
+		t.Fatalf("a second runner of one: %v", err)
+	}
+	if _, err := w.s.Enroll(ctx, hubv1.EnrollRequest{Token: first.Token}); codeOf(err) != hubv1.CodeTokenRefused {
+		t.Fatalf("the replaced token: %v", err)
+	}
+	_, err = w.s.Enroll(ctx, hubv1.EnrollRequest{Token: second.Token})
+	check(t, err)
+	if _, err := w.s.Mint(ctx, w.credential, "key-one1"); codeOf(err) != hubv1.CodeTokenRedeemed {
+		t.Fatalf("minting a redeemed key: %v", err)
+	}
+	check(t, w.s.Gone(ctx, w.credential, second.RunnerID, hubv1.GoneRequest{Reason: "Error"}))
+	if _, err := w.s.Mint(ctx, w.credential, "key-one1"); codeOf(err) != hubv1.CodeRunnerRetired {
+		t.Fatalf("minting a retired key: %v", err)
+	}
+	_, err = w.s.Mint(ctx, w.credential, "key-two2")
+	check(t, err)
+}
+
+func TestAnExpiredTokenEnrollsNobodyAndFreesItsSlot(t *testing.T) {
+	w := newWorld(t, 1)
+	ctx := context.Background()
+	minted, err := w.s.Mint(ctx, w.credential, "key-one1")
+	check(t, err)
+	w.clock.Step(w.s.Limits.TokenTTL)
+	if _, err := w.s.Enroll(ctx, hubv1.EnrollRequest{Token: minted.Token}); codeOf(err) != hubv1.CodeTokenRefused {
+		t.Fatalf("enrolled with an expired token: %v", err)
+	}
+	_, err = w.s.Mint(ctx, w.credential, "key-two2") // before the timer has run
+	check(t, err)
+	check(t, w.s.Expire(ctx))
+	if _, err := w.s.Mint(ctx, w.credential, "key-one1"); codeOf(err) != hubv1.CodeRunnerRetired {
+		t.Fatalf("minting an expired key: %v", err)
+	}
+}
+
+func TestALostRunnersRunStartsAgainOnce(t *testing.T) {
+	w := newWorld(t, 3)
+	ctx := context.Background()
+	run := w.run(t)
+	for attempt := int32(1); attempt <= 2; attempt++ {
+		r := w.runner(t, "key-"+strings.Repeat("x", int(attempt)+3))
+		held := w.get(t, run.ID)
+		if held.State != hubv1.RunHanded || held.Attempt != attempt || held.Runner != r.ID {
+			t.Fatalf("attempt %d: %+v", attempt, held)
+		}
+		w.started(t, r, held)
+		if _, err := w.s.AppendLog(ctx, r, run.ID, 0, []byte("line\n")); err != nil {
+			t.Fatalf("the log of attempt %d begins at 0: %v", attempt, err)
+		}
+		w.clock.Step(w.s.Limits.Lease)
+		check(t, w.s.Expire(ctx))
+		if state := w.get(t, run.ID).State; state != hubv1.RunRunning {
+			t.Fatalf("the hub acts before its margin: %s", state)
+		}
+		w.clock.Step(w.s.Limits.Margin)
+		check(t, w.s.Expire(ctx))
+		if err := w.s.Result(ctx, r, run.ID, hubv1.ResultRequest{Attempt: attempt}); codeOf(err) != hubv1.CodeRunnerRetired {
+			t.Fatalf("a lost runner reports: %v", err)
+		}
+	}
+	lost := w.get(t, run.ID)
+	if lost.State != hubv1.RunLost || !strings.Contains(lost.Reason, "silent") {
+		t.Fatalf("after two lost runners: %s, %s", lost.State, lost.Reason)
+	}
+	data, _, err := w.s.ReadLog(ctx, run.ID, 0)
+	check(t, err)
+	if string(data) != "line\n" || lost.LogBytes <= 10 {
+		t.Fatalf("log %q of %d bytes", data, lost.LogBytes)
+	}
+}
+
+func TestARunThatNeverStartsEnds(t *testing.T) {
+	w := newWorld(t, 100)
+	ctx := context.Background()
+	run := w.run(t)
+	for i := range w.s.Limits.MaxHandOffs {
+		if state := w.get(t, run.ID).State; state != hubv1.RunQueued {
+			t.Fatalf("before hand-off %d: %s", i, state)
+		}
+		r := w.runner(t, "key-"+strings.Repeat("x", i+4))
+		for range 3 {
+			w.clock.Step(w.s.Limits.StartTimeout / 3)
+			_, err := w.s.Heartbeat(ctx, r)
+			check(t, err)
+			check(t, w.s.Expire(ctx))
+		}
+	}
+	if ended := w.get(t, run.ID); ended.State != hubv1.RunFailed || ended.Attempt != 1 {
+		t.Fatalf("ended %s: %s", ended.State, ended.Reason)
+	}
+}
+
+func TestCancelling(t *testing.T) {
+	w := newWorld(t, 3)
+	ctx := context.Background()
+	waiting := w.run(t)
+	cancelled, err := w.s.CancelRun(ctx, admin, waiting.ID)
+	check(t, err)
+	if cancelled.State != hubv1.RunCancelled {
+		t.Fatalf("a queued run is %s", cancelled.State)
+	}
+	again, err := w.s.CancelRun(ctx, admin, waiting.ID)
+	check(t, err)
+	if again.Revision != cancelled.Revision {
+		t.Fatal("cancelling a settled run changed it")
+	}
+
+	stopped, r := w.run(t), w.runner(t, "key-one1")
+	w.started(t, r, w.get(t, stopped.ID))
+	_, err = w.s.CancelRun(ctx, admin, stopped.ID)
+	check(t, err)
+	if snapshot, err := w.s.RunnerSnapshot(ctx, r); err != nil || !snapshot.Cancel {
+		t.Fatalf("the runner is told %+v, %v", snapshot, err)
+	}
+	check(t, w.s.Result(ctx, r, stopped.ID, hubv1.ResultRequest{Attempt: 1, Signal: "terminated", Cancelled: true}))
+	if got := w.get(t, stopped.ID); got.State != hubv1.RunCancelled || !strings.Contains(got.Reason, admin) {
+		t.Fatalf("stopped as %s: %s", got.State, got.Reason)
+	}
+
+	ignored, deaf := w.run(t), w.runner(t, "key-two2")
+	w.started(t, deaf, w.get(t, ignored.ID))
+	_, err = w.s.CancelRun(ctx, admin, ignored.ID)
+	check(t, err)
+	for range 4 {
+		w.clock.Step(w.s.Limits.CancelTimeout / 4)
+		if _, err := w.s.Heartbeat(ctx, deaf); err != nil && codeOf(err) != hubv1.CodeRunnerRetired {
+			t.Fatal(err)
+		}
+		check(t, w.s.Expire(ctx))
+	}
+	if got := w.get(t, ignored.ID); got.State != hubv1.RunCancelled {
+		t.Fatalf("a runner that ignores the cancellation leaves the run %s", got.State)
+	}
+	if _, err := w.s.Heartbeat(ctx, deaf); codeOf(err) != hubv1.CodeRunnerRetired {
+		t.Fatalf("its session: %v", err)
+	}
+}
+
+func TestRevokingStopsEverything(t *testing.T) {
+	w := newWorld(t, 3)
+	ctx := context.Background()
+	running, r := w.run(t), w.runner(t, "key-one1")
+	w.started(t, r, w.get(t, running.ID))
+	idle := w.runner(t, "key-two2")
+	token, err := w.s.Mint(ctx, w.credential, "key-three3")
+	check(t, err)
+	pool, err := w.s.RevokePool(ctx, admin, "gpu")
+	check(t, err)
+	if pool.State != hubv1.PoolRevoked || pool.Runners != (hubv1.RunnerCounts{}) {
+		t.Fatalf("the pool is %+v", pool)
+	}
+	if got := w.get(t, running.ID); got.State != hubv1.RunCancelled || !strings.Contains(got.Reason, "revoked by "+admin) {
+		t.Fatalf("the run is %s: %s", got.State, got.Reason)
+	}
+	if _, err := w.s.AuthPool(ctx, w.secret); codeOf(err) != hubv1.CodeUnauthenticated {
+		t.Fatalf("its credential: %v", err)
+	}
+	if _, err := w.s.Enroll(ctx, hubv1.EnrollRequest{Token: token.Token}); codeOf(err) != hubv1.CodeTokenRefused {
+		t.Fatalf("its token: %v", err)
+	}
+	if _, err := w.s.Heartbeat(ctx, idle); codeOf(err) != hubv1.CodeRunnerRetired {
+		t.Fatalf("its idle runner: %v", err)
+	}
+	if _, err := w.s.StartRun(ctx, admin, nil, "", hubv1.StartRunRequest{Project: "app", Command: []string{"x"}}); codeOf(err) != hubv1.CodePoolRevoked {
+		t.Fatalf("starting a run on it: %v", err)
+	}
+	back, err := w.s.CreatePool(ctx, admin, "", hubv1.CreatePoolRequest{Name: "gpu", PoolDefinition: hubv1.PoolDefinition{MaxRunners: 1}})
+	check(t, err)
+	if back.Pool.ID != w.pool.ID || back.Credential.Secret == w.secret {
+		t.Fatalf("the pool came back as %s", back.Pool.ID)
+	}
+	w.run(t) // the binding has survived
+}
+
+func TestRequestsAreRecognisedByTheirKey(t *testing.T) {
+	w := newWorld(t, 1)
+	ctx := context.Background()
+	request := hubv1.StartRunRequest{Project: "app", Command: []string{"true"}}
+	one, err := w.s.StartRun(ctx, admin, nil, "k1", request)
+	check(t, err)
+	two, err := w.s.StartRun(ctx, admin, nil, "k1", request)
+	check(t, err)
+	if one.ID != two.ID {
+		t.Fatal("the repeated request made another run")
+	}
+	request.Command = []string{"false"}
+	if _, err := w.s.StartRun(ctx, admin, nil, "k1", request); codeOf(err) != hubv1.CodeConflict {
+		t.Fatalf("another request with the key: %v", err)
+	}
+	first, err := w.s.CreateCredential(ctx, admin, "k2", "gpu")
+	check(t, err)
+	again, err := w.s.CreateCredential(ctx, admin, "k2", "gpu")
+	check(t, err)
+	if first.ID != again.ID || first.Secret == "" || again.Secret != "" {
+		t.Fatal("the repeated request did not return the record without its secret")
+	}
+	w.clock.Step(25 * time.Hour)
+	three, err := w.s.StartRun(ctx, admin, nil, "k1", request)
+	check(t, err)
+	if three.ID == one.ID {
+		t.Fatal("the key is remembered for ever")
+	}
+}
+
+func TestAudience(t *testing.T) {
+	w := newWorld(t, 1)
+	ctx := context.Background()
+	audience := []string{"group:ml", "user:eve"}
+	_, err := w.s.UpdatePool(ctx, admin, "gpu", 0, hubv1.UpdatePoolRequest{Audience: &audience})
+	check(t, err)
+	request := hubv1.StartRunRequest{Project: "app", Command: []string{"true"}}
+	if _, err := w.s.StartRun(ctx, admin, []string{admin, "role:admin"}, "", request); codeOf(err) != hubv1.CodeAudience {
+		t.Fatalf("who is not in the audience: %v", err)
+	}
+	_, err = w.s.StartRun(ctx, "user:eve", []string{"user:eve"}, "", request)
+	check(t, err)
+}
+
+func TestAnUpdateNeedsTheRevisionThatItNames(t *testing.T) {
+	w := newWorld(t, 1)
+	ctx := context.Background()
+	five := int32(5)
+	if _, err := w.s.UpdatePool(ctx, admin, "gpu", w.pool.Revision+1, hubv1.UpdatePoolRequest{MaxRunners: &five}); codeOf(err) != hubv1.CodePreconditionFailed {
+		t.Fatalf("updated another revision: %v", err)
+	}
+	pool, err := w.s.UpdatePool(ctx, admin, "gpu", w.pool.Revision, hubv1.UpdatePoolRequest{MaxRunners: &five})
+	check(t, err)
+	same, err := w.s.UpdatePool(ctx, admin, "gpu", pool.Revision, hubv1.UpdatePoolRequest{MaxRunners: &five})
+	check(t, err)
+	if pool.MaxRunners != 5 || same.Revision != pool.Revision {
+		t.Fatalf("updated to %+v, then %+v", pool, same)
+	}
+}
+
+func TestTheLogIsBoundedAndSaysSo(t *testing.T) {
+	clock := newClock()
+	w := newWorld(t, 1)
+	check(t, w.s.Close())
+	s, err := store.Open(context.Background(), store.Options{Dir: w.dir, Clock: clock, Limits: store.Limits{LogBytes: 10}})
+	check(t, err)
+	t.Cleanup(func() { _ = s.Close() })
+	w.s, w.clock = s, clock
+	ctx := context.Background()
+	run, r := w.run(t), w.runner(t, "key-one1")
+	offset := int64(0)
+	for range 3 {
+		next, err := s.AppendLog(ctx, r, run.ID, offset, []byte("1234\xff\x00"))
+		check(t, err)
+		offset = next
+	}
+	if offset != 18 {
+		t.Fatalf("the runner goes on from %d", offset)
+	}
+	var text []byte
+	for {
+		data, _, err := s.ReadLog(ctx, run.ID, int64(len(text)))
+		check(t, err)
+		if len(data) == 0 {
+			break
+		}
+		text = append(text, data...)
+	}
+	if !bytes.HasPrefix(text, []byte("1234\xff\x001234\n[cloop]")) || int64(len(text)) != w.get(t, run.ID).LogBytes {
+		t.Fatalf("the log is %q", text)
+	}
+	if bytes.Count(text, []byte("[cloop]")) != 1 {
+		t.Fatalf("the notice comes more than once: %q", text)
+	}
+}
+
+func TestBindingElsewhereTakesWaitingRunsOutOfTheQueue(t *testing.T) {
+	w := newWorld(t, 1)
+	ctx := context.Background()
+	run := w.run(t)
+	other, err := w.s.CreatePool(ctx, admin, "", hubv1.CreatePoolRequest{Name: "cpu", PoolDefinition: hubv1.PoolDefinition{MaxRunners: 1}})
+	check(t, err)
+	_, err = w.s.BindProject(ctx, admin, "app", "pool:"+other.Pool.ID)
+	check(t, err)
+	if got := w.get(t, run.ID); got.State != hubv1.RunCancelled || !strings.Contains(got.Reason, "another pool") {
+		t.Fatalf("the waiting run is %s: %s", got.State, got.Reason)
+	}
+}
+
+func TestACordonHoldsTheQueueAndSaysWhy(t *testing.T) {
+	w := newWorld(t, 2)
+	ctx := context.Background()
+	r := w.runner(t, "key-one1")
+	_, err := w.s.Cordon(ctx, admin, "gpu", "node upgrades")
+	check(t, err)
+	run := w.run(t)
+	if run.State != hubv1.RunQueued || !strings.Contains(run.Reason, "node upgrades") {
+		t.Fatalf("the run is %s: %s", run.State, run.Reason)
+	}
+	if snapshot, err := w.s.PoolSnapshot(ctx, w.credential); err != nil || snapshot.Queued != 0 || snapshot.Pool.Queued != 1 {
+		t.Fatalf("the controller sees a demand of %d, %v", snapshot.Queued, err)
+	}
+	if _, err := w.s.Mint(ctx, w.credential, "key-two2"); codeOf(err) != hubv1.CodePoolCordoned {
+		t.Fatalf("minting: %v", err)
+	}
+	_, err = w.s.Uncordon(ctx, admin, "gpu")
+	check(t, err)
+	if got := w.get(t, run.ID); got.State != hubv1.RunHanded || got.Runner != r.ID {
+		t.Fatalf("after the cordon the run is %s", got.State)
+	}
+}
+
+func TestASnapshotIsTheCredentialsOwn(t *testing.T) {
+	w := newWorld(t, 5)
+	ctx := context.Background()
+	second, err := w.s.CreateCredential(ctx, admin, "", "gpu")
+	check(t, err)
+	other, err := w.s.AuthPool(ctx, second.Secret)
+	check(t, err)
+	mine := w.runner(t, "key-one1")
+	theirs, err := w.s.Mint(ctx, other, "key-one1")
+	check(t, err)
+	snapshot, err := w.s.PoolSnapshot(ctx, w.credential)
+	check(t, err)
+	if len(snapshot.Runners) != 1 || snapshot.Runners[0].ID != mine.ID || snapshot.OthersAvailable != 1 {
+		t.Fatalf("the first controller sees %+v", snapshot)
+	}
+	if _, err := w.s.Retire(ctx, w.credential, theirs.RunnerID); codeOf(err) != hubv1.CodeNotFound {
+		t.Fatalf("retiring another's runner: %v", err)
+	}
+	check(t, w.s.SetRefusal(ctx, other, "quota exceeded"))
+	_, err = w.s.Cordon(ctx, admin, "gpu", "x")
+	check(t, err)
+	_, err = w.s.Uncordon(ctx, admin, "gpu")
+	check(t, err)
+	w.run(t)
+	if waits := w.run(t); !strings.Contains(waits.Reason, "quota exceeded") {
+		t.Fatalf("a run waits because %q", waits.Reason)
+	}
+}
