@@ -70,12 +70,13 @@ func TestTheLogArrivesOnceAndWhole(t *testing.T) {
 			t.Parallel()
 			rnd := rand.New(rand.NewPCG(seed, 1))
 			remote := &appendOnly{rnd: rand.New(rand.NewPCG(seed, 2)), fault: 0.5 * rnd.Float64()}
-			spool, err := newSpool(t.TempDir(), 1+rnd.Int64N(1<<uint(rnd.IntN(18))))
+			size := 1 + rnd.Int64N(1<<uint(rnd.IntN(18)))
+			spool, err := newSpool(t.TempDir(), size)
 			if err != nil {
 				t.Fatal(err)
 			}
 			defer spool.close()
-			want := make([]byte, rnd.IntN(200_000))
+			want := make([]byte, rnd.Int64N(min(200_000, 300*size)))
 			for i := range want {
 				want[i] = byte(rnd.Uint32())
 			}

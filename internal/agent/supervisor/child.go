@@ -31,11 +31,14 @@ func init() {
 	if len(os.Args) == 0 || os.Args[0] != argv0 {
 		return
 	}
+	code := 0
 	if err := supervise(); err != nil {
 		fmt.Fprintf(os.Stderr, "cloop: supervise a run: %v\n", err)
-		os.Exit(1)
+		code = 1
 	}
-	os.Exit(0)
+	// Not os.Exit: there is nothing to flush, and the race detector would hold
+	// the process for a second.
+	syscall.Exit(code)
 }
 
 // child is the supervising process.

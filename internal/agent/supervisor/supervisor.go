@@ -93,16 +93,24 @@ func Start(environment []string) (*Supervisor, error) {
 func (s *Supervisor) receive() {
 	defer close(s.died)
 	decoder := json.NewDecoder(s.control)
+	leader := 0
 	for {
 		var in event
 		if decoder.Decode(&in) != nil {
+			if leader > 0 {
+				// Killed from outside, it could not clean up. The command died
+				// with it; what is left of its session is ended here.
+				_ = syscall.Kill(-leader, syscall.SIGKILL)
+			}
 			s.exit(Exit{Code: -1, Err: ErrDied})
 			return
 		}
 		switch in.Event {
 		case eventStarted, eventRefused:
+			leader = in.PID
 			s.started <- in
 		case eventExited:
+			leader = 0
 			s.exit(Exit{Code: in.Code, Signal: in.Signal})
 		case eventClear:
 			s.cleared <- in.Left

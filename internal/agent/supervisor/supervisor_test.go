@@ -155,12 +155,12 @@ func TestNothingOutlivesTheAgent(t *testing.T) {
 
 func TestAKilledSupervisorIsNoticed(t *testing.T) {
 	s := start(t)
-	started := sh(t, s, `kill -9 $PPID; sleep 60`)
+	started := sh(t, s, `sleep 60 & kill -9 $PPID; sleep 60`)
 	exit := <-s.Exited()
 	if !errors.Is(exit.Err, supervisor.ErrDied) {
 		t.Errorf("got %+v, want ErrDied", exit)
 	}
-	all(t, s) // the parent-death signal has ended the command
+	all(t, s) // ends only when nobody holds the pipe
 	if err := s.Kill(); !errors.Is(err, supervisor.ErrDied) {
 		t.Errorf("Kill of pid %d: got %v, want ErrDied", started.PID, err)
 	}
