@@ -1,0 +1,330 @@
+package fleet
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"io/fs"
+	"path"
+	"slices"
+	"strings"
+
+	"go.yaml.in/yaml/v3"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"sigs.k8s.io/kustomize/api/types"
+
+	"cloop.dev/cloop/apis/v1alpha1"
+	"cloop.dev/cloop/schemas"
+)
+
+// Report is all that is wrong with a repository.
+type Report struct {
+	// Roots that were rendered, by path.
+	Roots []RootReport `json:"roots"`
+	// Problems of all roots, by file and line, each once however many roots
+	// show it.
+	Problems []schemas.Problem `json:"problems"`
+	// Documents counts the rendered objects, Pools those of them that are an
+	// ExecutorPool or a HubPool.
+	Documents int `json:"documents"`
+	Pools     int `json:"pools"`
+}
+
+// RootReport is one kustomization root, or one path that was asked for.
+type RootReport struct {
+	Path      string `json:"path"`
+	Documents int    `json:"documents"`
+	Pools     int    `json:"pools"`
+	// Failed says that the root has an error of its own; rules between roots
+	// count for none of them.
+	Failed bool `json:"failed"`
+}
+
+// Failed says whether any problem is an error rather than a warning.
+func (r *Report) Failed() bool { return hasError(r.Problems) }
+
+func hasError(problems []schemas.Problem) bool {
+	return slices.ContainsFunc(problems, func(p schemas.Problem) bool { return p.Severity == schemas.SeverityError })
+}
+
+// Check renders every kustomization below root that no other refers to, or the
+// paths, relative to root; a repository without a kustomization is one root. It
+// validates every document, applies the rules that span documents, and puts
+// each problem at its source. A root that cannot be rendered is a problem like
+// any other. Its error is ErrPathNotFound for a path that is not there, or ErrBuild
+// where the repository itself cannot be read.
+func Check(ctx context.Context, v *schemas.Validator, root string, paths ...string) (*Report, error) {
+	b, err := newBuilder(root)
+	if err != nil {
+		return nil, pathError(root, pathReason(err))
+	}
+	defer b.close()
+	if len(paths) == 0 {
+		if paths, err = b.roots(ctx); err != nil {
+			return nil, err
+		}
+	}
+	c := &checker{validator: v, report: &Report{Roots: []RootReport{}, Problems: []schemas.Problem{}}}
+	for _, name := range paths {
+		out, err := b.build(ctx, name)
+		if err != nil {
+			return nil, err
+		}
+		c.root(name, out)
+	}
+	c.between()
+	c.finish()
+	return c.report, nil
+}
+
+// maxDirectories bounds how many directories are searched for kustomizations.
+const maxDirectories = 20_000
+
+// roots finds the directories with a kustomization that no other refers to.
+func (b *builder) roots(ctx context.Context) ([]string, error) {
+	found, referred := []string{}, map[string]bool{}
+	visited := 0
+	err := fs.WalkDir(b.root.FS(), ".", func(dir string, entry fs.DirEntry, err error) error {
+		switch {
+		case err != nil:
+			return err
+		case ctx.Err() != nil:
+			return ctx.Err()
+		case !entry.IsDir():
+			return nil
+		case dir != "." && strings.HasPrefix(entry.Name(), "."):
+			return fs.SkipDir
+		}
+		if visited++; visited > maxDirectories {
+			return fmt.Errorf("%w: more than %d directories", errBounds, maxDirectories)
+		}
+		kustomization, err := kustomizationIn(b.root, dir)
+		if err != nil || kustomization == "" {
+			return err
+		}
+		if !b.refersTo(dir, kustomization, referred) {
+			found = append(found, dir)
+		}
+		return nil
+	})
+	if err != nil {
+		return nil, buildError("the repository", pathReason(err))
+	}
+	roots := slices.DeleteFunc(found, func(dir string) bool { return referred[dir] })
+	if len(found) == 0 {
+		return []string{"."}, nil
+	}
+	if len(roots) == 0 {
+		// They refer to each other in a circle, which kustomize reports.
+		return found, nil
+	}
+	return roots, nil
+}
+
+// refersTo notes the directories that a kustomization refers to, and says
+// whether it is a component, which is nothing by itself.
+func (b *builder) refersTo(dir, file string, referred map[string]bool) (component bool) {
+	data, err := (&scan{root: b.root}).read(file)
+	if err != nil {
+		return false
+	}
+	var k kustomizationFile
+	if err := yaml.Unmarshal(data, &k); err != nil {
+		return false
+	}
+	for _, entry := range k.directories() {
+		referred[path.Join(dir, entry.Value)] = true
+	}
+	return k.Kind == types.ComponentKind
+}
+
+// checker gathers what the roots say.
+type checker struct {
+	validator *schemas.Validator
+	report    *Report
+	// pools and hubPools of all roots, for the rules between them.
+	pools    []half
+	hubPools []half
+}
+
+// half is one half of a pool.
+type half struct {
+	*renderedObject
+	// hubPool is the name that both halves share.
+	hubPool string
+	root    string
+}
+
+// HubPoolName is the hub pool that an ExecutorPool or a HubPool speaks of:
+// spec.hubPool of the former, and else the object's own name.
+func HubPoolName(obj *unstructured.Unstructured) string {
+	if obj.GetKind() == v1alpha1.ExecutorPoolKind {
+		if name, _, _ := unstructured.NestedString(obj.Object, "spec", "hubPool"); name != "" {
+			return name
+		}
+	}
+	return obj.GetName()
+}
+
+// hubPoolField is the field that HubPoolName is read from.
+func hubPoolField(obj *unstructured.Unstructured) string {
+	if name, _, _ := unstructured.NestedString(obj.Object, "spec", "hubPool"); name != "" {
+		return "spec.hubPool"
+	}
+	return "metadata.name"
+}
+
+// root checks what one root renders by itself.
+func (c *checker) root(name string, out *rendering) {
+	problems := out.problems
+	report := RootReport{Path: name, Documents: len(out.objects)}
+	seen := map[string]*renderedObject{}
+	serving := map[string]*renderedObject{}
+	for i := range out.objects {
+		o := &out.objects[i]
+		problems = append(problems, c.object(o)...)
+		if first, ok := seen[identity(o.Object)]; ok {
+			problems = append(problems, o.problem(RuleDuplicateObject, "metadata.name", fmt.Sprintf("also defined at %s:%d", first.File, first.Line)))
+			continue
+		}
+		seen[identity(o.Object)] = o
+		switch {
+		case isKind(o.Object, v1alpha1.HubPoolKind):
+			report.Pools++
+			c.hubPools = append(c.hubPools, half{o, HubPoolName(o.Object), name})
+		case isKind(o.Object, v1alpha1.ExecutorPoolKind):
+			report.Pools++
+			c.pools = append(c.pools, half{o, HubPoolName(o.Object), name})
+			problems = append(problems, duplicatePool(serving, o)...)
+		}
+	}
+	report.Failed = hasError(problems)
+	c.report.Roots = append(c.report.Roots, report)
+	c.report.Documents += report.Documents
+	c.report.Pools += report.Pools
+	c.report.Problems = append(c.report.Problems, problems...)
+}
+
+// object is the API server's verdict, at the source.
+func (c *checker) object(o *renderedObject) []schemas.Problem {
+	gvk := o.Object.GroupVersionKind()
+	if !Applicable(gvk) {
+		return []schemas.Problem{o.problem(RuleKindNotApplied, "kind", fmt.Sprintf("%s is not applied by a PoolSync", gvk.Kind))}
+	}
+	problems := c.validator.Validate(o.Document)
+	if len(o.layers) == 0 {
+		return problems
+	}
+	for i := range problems {
+		problems[i] = o.locate(problems[i])
+	}
+	return problems
+}
+
+// problem is a broken rule about one field of the object.
+func (o *renderedObject) problem(rule, path, message string) schemas.Problem {
+	problem := broken(rule, message)
+	problem.Object, problem.Path = describe(o.Object), path
+	return o.locate(problem)
+}
+
+func describe(obj *unstructured.Unstructured) string {
+	name := obj.GetName()
+	if namespace := obj.GetNamespace(); namespace != "" {
+		name = namespace + "/" + name
+	}
+	return strings.TrimSpace(obj.GetKind() + " " + name)
+}
+
+// identity is equal for documents that are one object to an API server.
+func identity(obj *unstructured.Unstructured) string {
+	return strings.Join([]string{obj.GroupVersionKind().Group, obj.GetKind(), obj.GetNamespace(), obj.GetName()}, "|")
+}
+
+// duplicatePool finds a second ExecutorPool for one hub pool. serving: hub and
+// pool → the first.
+func duplicatePool(serving map[string]*renderedObject, o *renderedObject) []schemas.Problem {
+	hub, _, _ := unstructured.NestedString(o.Object.Object, "spec", "hubURL")
+	key := strings.TrimRight(hub, "/") + "|" + HubPoolName(o.Object)
+	first, ok := serving[key]
+	if !ok {
+		serving[key] = o
+		return nil
+	}
+	return []schemas.Problem{o.problem(RuleDuplicatePool, hubPoolField(o.Object),
+		fmt.Sprintf("hub pool %s is served by %s already", HubPoolName(o.Object), describe(first.Object)))}
+}
+
+// between applies the rules that join the two halves of a pool.
+func (c *checker) between() {
+	defined := map[string]half{}
+	for _, hub := range c.hubPools {
+		if first, ok := defined[hub.hubPool]; ok && first.root == hub.root {
+			c.add(hub.problem(RuleDuplicateHubPool, "metadata.name", fmt.Sprintf("hub pool %s is defined at %s:%d already", hub.hubPool, first.File, first.Line)))
+			continue
+		} else if !ok {
+			defined[hub.hubPool] = hub
+		}
+	}
+	served := map[string]bool{}
+	for _, pool := range c.pools {
+		served[pool.hubPool] = true
+		hub, ok := defined[pool.hubPool]
+		switch {
+		case ok:
+			c.compareHalves(pool, hub)
+		case len(c.hubPools) > 0:
+			c.add(pool.problem(RulePoolWithoutHubPool, hubPoolField(pool.Object), fmt.Sprintf("no HubPool defines hub pool %s", pool.hubPool)))
+		}
+	}
+	if len(c.pools) == 0 {
+		return
+	}
+	for name, hub := range defined {
+		if !served[name] {
+			c.add(hub.problem(RuleHubPoolWithoutPool, "metadata.name", fmt.Sprintf("no ExecutorPool serves hub pool %s", name)))
+		}
+	}
+}
+
+func (c *checker) add(problem schemas.Problem) {
+	c.report.Problems = append(c.report.Problems, problem)
+}
+
+func (c *checker) compareHalves(pool, hub half) {
+	cluster, okCluster, _ := unstructured.NestedInt64(pool.Object.Object, "spec", "maxRunners")
+	allowed, okHub, _ := unstructured.NestedInt64(hub.Object.Object, "spec", "maxRunners")
+	if okCluster && okHub && cluster > allowed {
+		c.add(pool.problem(RuleMaximumAboveHub, "spec.maxRunners", fmt.Sprintf("%d is above the hub pool's maxRunners %d (%s:%d)", cluster, allowed, hub.File, hub.Line)))
+	}
+	labels, _, _ := unstructured.NestedStringMap(hub.Object.Object, "spec", "labels")
+	runner, _, _ := unstructured.NestedStringMap(pool.Object.Object, "spec", "runnerLabels")
+	for key, value := range runner {
+		if of, ok := labels[key]; ok && of != value {
+			c.add(pool.problem(RuleLabelsDisagree, "spec.runnerLabels["+key+"]", fmt.Sprintf("%q is %q at the hub pool (%s:%d)", value, of, hub.File, hub.Line)))
+		}
+	}
+}
+
+// finish sorts the problems and drops repetitions: a fault of a base shows in
+// every overlay that uses it.
+func (c *checker) finish() {
+	type place struct {
+		rule, file, path, message string
+		line, column              int
+	}
+	at := func(p schemas.Problem) place {
+		return place{p.Rule, p.File, p.Path, p.Message, p.Line, p.Column}
+	}
+	seen := map[place]bool{}
+	c.report.Problems = slices.DeleteFunc(c.report.Problems, func(p schemas.Problem) bool {
+		key := at(p)
+		repeated := seen[key]
+		seen[key] = true
+		return repeated
+	})
+	slices.SortStableFunc(c.report.Problems, func(a, b schemas.Problem) int {
+		return cmp.Or(cmp.Compare(a.File, b.File), cmp.Compare(a.Line, b.Line), cmp.Compare(a.Column, b.Column),
+			cmp.Compare(a.Path, b.Path), cmp.Compare(a.Rule, b.Rule), cmp.Compare(a.Message, b.Message))
+	})
+}

@@ -1,0 +1,234 @@
+package fleet
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"time"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"cloop.dev/cloop/apis/hubv1"
+	"cloop.dev/cloop/apis/v1alpha1"
+	"cloop.dev/cloop/schemas"
+)
+
+// DriftInput is what was read of the three surfaces. What was not read is nil:
+// nothing is then said about it, except in the report's notes.
+type DriftInput struct {
+	Clusters []ClusterSurface
+	// Hub is nil where the hub was not asked.
+	Hub *HubSurface
+}
+
+// ClusterSurface is what Git wants of one cluster and what the cluster has.
+type ClusterSurface struct {
+	// Name of the cluster for people, such as a kubeconfig context.
+	Name string
+	// Revision of Git that Git was rendered from.
+	Revision string
+	// Git is what the cluster's overlay renders; nil: not known.
+	Git []Rendered
+	// Live are the cluster's ExecutorPools.
+	Live []unstructured.Unstructured
+	// Syncs are the cluster's PoolSyncs; they say what was applied and since
+	// when it differs.
+	Syncs []v1alpha1.PoolSync
+}
+
+// HubSurface is what Git wants of the hub and what the hub has.
+type HubSurface struct {
+	// Revision of Git that Git was rendered from.
+	Revision string
+	// Git is what the path of the hub's half renders; nil: not known.
+	Git   []Rendered
+	Pools []hubv1.Pool
+	Syncs []hubv1.Sync
+}
+
+// Surfaces that a FieldDrift is between.
+const (
+	SurfaceGitCluster = "git-cluster"
+	SurfaceGitHub     = "git-hub"
+	SurfaceHubCluster = "hub-cluster"
+)
+
+// DriftReport says for each pool where its surfaces disagree.
+type DriftReport struct {
+	// Pools that were compared, by name and cluster, those without drift too.
+	Pools []PoolDrift `json:"pools"`
+	// Notes say what could not be compared and why.
+	Notes []string `json:"notes,omitempty"`
+}
+
+// PoolDrift is one hub pool, in one cluster or at the hub.
+type PoolDrift struct {
+	// Pool is the hub pool's name.
+	Pool string `json:"pool"`
+	// Cluster is empty for what is between Git and the hub.
+	Cluster string       `json:"cluster,omitempty"`
+	Fields  []FieldDrift `json:"fields"`
+}
+
+// FieldDrift is one field on which two surfaces disagree.
+type FieldDrift struct {
+	// Surface is one of the Surface… constants.
+	Surface   string `json:"surface"`
+	Kind      string `json:"kind"`
+	Namespace string `json:"namespace,omitempty"`
+	Name      string `json:"name"`
+	// Path is a JSON pointer, empty for a whole object.
+	Path string `json:"path,omitempty"`
+	// Git, Hub and Cluster are the values; nil where absent or not compared.
+	Git     any `json:"git"`
+	Hub     any `json:"hub"`
+	Cluster any `json:"cluster"`
+	// Cause is one of v1alpha1's Drift… constants.
+	Cause string `json:"cause"`
+	// Manager wrote the value that differs, where that is known.
+	Manager string `json:"manager,omitempty"`
+	// Since is when the difference began, where that is known.
+	Since *time.Time `json:"since,omitempty"`
+}
+
+// Any says whether there is drift. What is still converging counts: the
+// surfaces do not agree now.
+func (r *DriftReport) Any() bool {
+	return slices.ContainsFunc(r.Pools, func(p PoolDrift) bool { return len(p.Fields) > 0 })
+}
+
+// Drift compares the surfaces. It decides from its input alone.
+func Drift(in DriftInput) *DriftReport {
+	d := &drift{report: &DriftReport{Pools: []PoolDrift{}}, in: in}
+	if in.Hub != nil {
+		d.hub()
+	}
+	for i := range in.Clusters {
+		d.cluster(&in.Clusters[i])
+	}
+	slices.SortStableFunc(d.report.Pools, func(a, b PoolDrift) int {
+		return cmp.Or(cmp.Compare(a.Pool, b.Pool), cmp.Compare(a.Cluster, b.Cluster))
+	})
+	for _, pool := range d.report.Pools {
+		slices.SortStableFunc(pool.Fields, func(a, b FieldDrift) int {
+			return cmp.Or(cmp.Compare(a.Surface, b.Surface), cmp.Compare(a.Namespace, b.Namespace),
+				cmp.Compare(a.Name, b.Name), cmp.Compare(a.Path, b.Path))
+		})
+	}
+	return d.report
+}
+
+// drift gathers a report.
+type drift struct {
+	in     DriftInput
+	report *DriftReport
+}
+
+func (d *drift) note(format string, args ...any) {
+	d.report.Notes = append(d.report.Notes, fmt.Sprintf(format, args...))
+}
+
+// pool returns the entry of a pool in a cluster, which it makes where it is not
+// there. It is valid until the next call.
+func (d *drift) pool(name, cluster string) *PoolDrift {
+	for i := range d.report.Pools {
+		if d.report.Pools[i].Pool == name && d.report.Pools[i].Cluster == cluster {
+			return &d.report.Pools[i]
+		}
+	}
+	d.report.Pools = append(d.report.Pools, PoolDrift{Pool: name, Cluster: cluster, Fields: []FieldDrift{}})
+	return &d.report.Pools[len(d.report.Pools)-1]
+}
+
+func (d *drift) add(pool, cluster string, fields ...FieldDrift) {
+	entry := d.pool(pool, cluster)
+	entry.Fields = append(entry.Fields, fields...)
+}
+
+// hub compares Git's half with the hub's.
+func (d *drift) hub() {
+	hub := d.in.Hub
+	if hub.Git == nil {
+		d.note("what Git wants of the hub is not known, so Git and hub were not compared")
+		return
+	}
+	known := map[string]bool{}
+	for _, wanted := range HubPools(hub.Git) {
+		name := HubPoolName(wanted.Object)
+		known[name] = true
+		have := hub.find(name)
+		typed, err := schemas.As[v1alpha1.HubPool](wanted.Object)
+		if err != nil {
+			d.note("%s:%d: %v", wanted.SourcePath, wanted.Line, err)
+			continue
+		}
+		d.hubPool(name, typed, have)
+	}
+	for i := range hub.Pools {
+		have := &hub.Pools[i]
+		switch {
+		case known[have.Name] || have.State == hubv1.PoolRevoked:
+		case have.Source == nil:
+			d.note("hub pool %s is not in Git", have.Name)
+		default:
+			d.add(have.Name, "", FieldDrift{Surface: SurfaceGitHub, Kind: v1alpha1.HubPoolKind, Name: have.Name,
+				Hub: have.PoolDefinition, Cause: hub.cause(have)})
+		}
+	}
+}
+
+func (d *drift) hubPool(name string, wanted *v1alpha1.HubPool, have *hubv1.Pool) {
+	field := FieldDrift{Surface: SurfaceGitHub, Kind: v1alpha1.HubPoolKind, Namespace: wanted.Namespace, Name: wanted.Name}
+	d.pool(name, "")
+	definition := DefinitionOf(wanted)
+	if have == nil {
+		field.Git, field.Cause = definition, d.in.Hub.cause(nil)
+		d.add(name, "", field)
+		return
+	}
+	for _, diff := range CompareHub(definition, have.PoolDefinition) {
+		field.Path, field.Git, field.Hub, field.Cause = diff.Path, diff.Want, diff.Have, d.in.Hub.cause(have)
+		d.add(name, "", field)
+	}
+	if wanted.Spec.Cordon != nil && (have.Cordon == nil || have.Cordon.Reason != wanted.Spec.Cordon.Reason) {
+		field.Path, field.Git, field.Hub, field.Cause = "/spec/cordon/reason", wanted.Spec.Cordon.Reason, nil, d.in.Hub.cause(have)
+		if have.Cordon != nil {
+			field.Hub, field.Manager, field.Since = have.Cordon.Reason, have.Cordon.By, &have.Cordon.At
+		}
+		d.add(name, "", field)
+	}
+}
+
+// find returns the pool of a name that is not revoked; nil where there is none.
+func (h *HubSurface) find(name string) *hubv1.Pool {
+	for i := range h.Pools {
+		if h.Pools[i].Name == name && h.Pools[i].State != hubv1.PoolRevoked {
+			return &h.Pools[i]
+		}
+	}
+	return nil
+}
+
+// cause says why the hub differs from Git: somebody changed it there, it has
+// not applied the revision yet, or it cannot.
+func (h *HubSurface) cause(have *hubv1.Pool) string {
+	if have != nil && have.Source != nil && sameRevision(have.Source.Revision, h.Revision) {
+		return v1alpha1.DriftHubEdited
+	}
+	cause := v1alpha1.DriftCommitNotApplied
+	for i := range h.Syncs {
+		sync := &h.Syncs[i]
+		if have != nil && have.Source != nil && have.Source.Sync != sync.Name {
+			continue
+		}
+		switch {
+		case sync.State == hubv1.SyncFailed:
+			return v1alpha1.DriftCommitNotApplied
+		case !sameRevision(sync.LastAppliedRevision, h.Revision):
+			cause = v1alpha1.DriftConverging
+		case have != nil:
+			return v1alpha1.DriftHubEdited
+		}
+	}
+	return cause
+}

@@ -1,0 +1,269 @@
+package fleet
+
+import (
+	"encoding/json"
+	"strings"
+	"time"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"cloop.dev/cloop/apis/hubv1"
+	"cloop.dev/cloop/apis/v1alpha1"
+	"cloop.dev/cloop/schemas"
+)
+
+// cluster compares Git's half with a cluster's, and the cluster with the hub.
+func (d *drift) cluster(c *ClusterSurface) {
+	wanted := map[string]*unstructured.Unstructured{}
+	if c.Git == nil {
+		d.note("what Git wants of cluster %s is not known, so Git and cluster were not compared", c.Name)
+	}
+	for _, pool := range ExecutorPools(c.Git) {
+		wanted[identity(pool.Object)] = pool.Object
+	}
+	live := map[string]bool{}
+	for i := range c.Live {
+		have := &c.Live[i]
+		live[identity(have)] = true
+		d.pool(HubPoolName(have), c.Name)
+		want := wanted[identity(have)]
+		if c.Git != nil {
+			d.executorPool(c, want, have)
+		}
+		if d.in.Hub != nil {
+			d.crossSurface(c, want, have)
+		}
+	}
+	for _, pool := range ExecutorPools(c.Git) {
+		if live[identity(pool.Object)] {
+			continue
+		}
+		field := clusterField(pool.Object)
+		field.Git = pool.Object.Object["spec"]
+		field.Cause = c.cause(c.syncOf(pool.Object), pool.Object, "")
+		d.add(HubPoolName(pool.Object), c.Name, field)
+	}
+}
+
+func clusterField(obj *unstructured.Unstructured) FieldDrift {
+	return FieldDrift{Surface: SurfaceGitCluster, Kind: v1alpha1.ExecutorPoolKind, Namespace: obj.GetNamespace(), Name: obj.GetName()}
+}
+
+// executorPool compares one ExecutorPool that the cluster has.
+func (d *drift) executorPool(c *ClusterSurface, want, have *unstructured.Unstructured) {
+	sync := c.syncOf(have)
+	if want == nil {
+		if have.GetLabels()[v1alpha1.LabelPoolSyncName] == "" {
+			d.note("%s in cluster %s is not in Git", describe(have), c.Name)
+			return
+		}
+		field := clusterField(have)
+		field.Cluster = have.Object["spec"]
+		field.Cause = c.cause(sync, have, "")
+		d.add(HubPoolName(have), c.Name, field)
+		return
+	}
+	for _, diff := range CompareSpecs(want, have, ignoredBy(sync, have)) {
+		field := clusterField(have)
+		field.Path, field.Git, field.Cluster = diff.Path, diff.Want, diff.Have
+		manager, since := fieldWriter(have, diff.Path, v1alpha1.FieldManagerPoolSync)
+		field.Manager, field.Cause = manager, c.cause(sync, have, manager)
+		field.Since = timeOrNil(since)
+		field.observed(sync)
+		d.add(HubPoolName(have), c.Name, field)
+	}
+}
+
+// observed takes over what the PoolSync has seen: it watches, and knows since when.
+func (f *FieldDrift) observed(sync *v1alpha1.PoolSync) {
+	if sync == nil {
+		return
+	}
+	for i := range sync.Status.Drift {
+		entry := &sync.Status.Drift[i]
+		if entry.Kind != f.Kind || entry.Namespace != f.Namespace || entry.Name != f.Name || entry.Path != f.Path || entry.Corrected != nil {
+			continue
+		}
+		f.Since = timeOrNil(entry.Since.Time)
+		if f.Manager == "" {
+			f.Manager = entry.Manager
+		}
+		return
+	}
+}
+
+func timeOrNil(at time.Time) *time.Time {
+	if at.IsZero() {
+		return nil
+	}
+	return &at
+}
+
+// syncOf finds the PoolSync that applies an object: the one that its labels
+// name, and else the only one there is.
+func (c *ClusterSurface) syncOf(obj *unstructured.Unstructured) *v1alpha1.PoolSync {
+	labels := obj.GetLabels()
+	for i := range c.Syncs {
+		sync := &c.Syncs[i]
+		if labels[v1alpha1.LabelPoolSyncName] == sync.Name && labels[v1alpha1.LabelPoolSyncNamespace] == sync.Namespace {
+			return sync
+		}
+	}
+	if len(c.Syncs) == 1 && labels[v1alpha1.LabelPoolSyncName] == "" {
+		return &c.Syncs[0]
+	}
+	return nil
+}
+
+// ignoredBy are the pointers that a PoolSync does not compare on an object.
+func ignoredBy(sync *v1alpha1.PoolSync, obj *unstructured.Unstructured) []string {
+	if sync == nil {
+		return nil
+	}
+	return IgnoredPaths(sync.Spec.Drift.Ignore, obj)
+}
+
+// IgnoredPaths are the JSON pointers of the rules that mean an object.
+func IgnoredPaths(rules []v1alpha1.IgnoreRule, obj *unstructured.Unstructured) []string {
+	var paths []string
+	for _, rule := range rules {
+		t := rule.Target
+		if t == nil || (t.Kind == "" || t.Kind == obj.GetKind()) &&
+			(t.Namespace == "" || t.Namespace == obj.GetNamespace()) &&
+			(t.Name == "" || t.Name == obj.GetName()) {
+			paths = append(paths, rule.Paths...)
+		}
+	}
+	return paths
+}
+
+// cause says why the cluster differs from Git: the revision is not applied yet
+// or cannot be, or somebody changed the cluster since.
+func (c *ClusterSurface) cause(sync *v1alpha1.PoolSync, obj *unstructured.Unstructured, manager string) string {
+	if sync == nil {
+		// Flux, Argo CD or a hand applies; only the object itself can tell.
+		if manager != "" || sameRevision(obj.GetAnnotations()[v1alpha1.AnnotationRevision], c.Revision) {
+			return v1alpha1.DriftClusterEdited
+		}
+		return v1alpha1.DriftCommitNotApplied
+	}
+	if sameRevision(sync.Status.LastAppliedRevision, c.Revision) {
+		return v1alpha1.DriftClusterEdited
+	}
+	ready := meta.FindStatusCondition(sync.Status.Conditions, v1alpha1.ConditionReady)
+	if sync.Spec.Suspend || ready != nil && ready.Status == metav1.ConditionFalse {
+		return v1alpha1.DriftCommitNotApplied
+	}
+	return v1alpha1.DriftConverging
+}
+
+// sameRevision compares commits; a sync may write the branch in front of one.
+func sameRevision(recorded, commit string) bool {
+	return commit != "" && (recorded == commit || strings.HasSuffix(recorded, ":"+commit) || strings.HasSuffix(recorded, "/"+commit))
+}
+
+// crossSurface compares an ExecutorPool with its hub pool.
+func (d *drift) crossSurface(c *ClusterSurface, want, have *unstructured.Unstructured) {
+	pool, err := schemas.As[v1alpha1.ExecutorPool](have)
+	if err != nil {
+		d.note("cluster %s: %v", c.Name, err)
+		return
+	}
+	name := HubPoolName(have)
+	hub := d.in.Hub.serving(pool)
+	if hub == nil {
+		field := clusterField(have)
+		field.Surface, field.Path, field.Cluster, field.Cause = SurfaceHubCluster, "/spec/hubPool", name, v1alpha1.DriftRuleBroken
+		d.add(name, c.Name, field)
+		return
+	}
+	inGit := d.brokenInGit(want, hub.Name)
+	for _, entry := range CrossSurface(pool, *hub) {
+		field := clusterField(have)
+		field.Surface, field.Path, field.Cause = SurfaceHubCluster, entry.Path, entry.Cause
+		field.Hub, field.Cluster = decoded(entry.Hub), decoded(entry.Cluster)
+		if want != nil {
+			field.Git, _ = lookup(want.Object, entry.Path)
+		}
+		// Git is sound: one of the two is about to get there.
+		if inGit != nil && !inGit[entry.Path] && d.converging(name, c.Name, entry.Path) {
+			field.Cause = v1alpha1.DriftConverging
+		}
+		for i := range pool.Status.Drift {
+			if pool.Status.Drift[i].Path == entry.Path && pool.Status.Drift[i].Corrected == nil {
+				field.Since = timeOrNil(pool.Status.Drift[i].Since.Time)
+			}
+		}
+		d.add(name, c.Name, field)
+	}
+}
+
+func decoded(text string) any {
+	var value any
+	if err := json.Unmarshal([]byte(text), &value); err != nil {
+		return text
+	}
+	return number(value)
+}
+
+// serving is the hub pool that the credential belongs to, as far as the
+// controller has said so, and else the one that the object names.
+func (h *HubSurface) serving(pool *v1alpha1.ExecutorPool) *hubv1.Pool {
+	if pool.Status.Hub != nil {
+		for i := range h.Pools {
+			if h.Pools[i].ID == pool.Status.Hub.ID && h.Pools[i].State != hubv1.PoolRevoked {
+				return &h.Pools[i]
+			}
+		}
+	}
+	if pool.Spec.HubPool != "" {
+		return h.find(pool.Spec.HubPool)
+	}
+	return h.find(pool.Name)
+}
+
+// brokenInGit are the rules that Git's own halves break, by path; nil where Git
+// does not say what both are.
+func (d *drift) brokenInGit(want *unstructured.Unstructured, hubPool string) map[string]bool {
+	if want == nil {
+		return nil
+	}
+	pool, err := schemas.As[v1alpha1.ExecutorPool](want)
+	if err != nil {
+		return nil
+	}
+	for _, candidate := range HubPools(d.in.Hub.Git) {
+		if HubPoolName(candidate.Object) != hubPool {
+			continue
+		}
+		typed, err := schemas.As[v1alpha1.HubPool](candidate.Object)
+		if err != nil {
+			return nil
+		}
+		broken := map[string]bool{}
+		for _, entry := range CrossSurface(pool, hubv1.Pool{Name: hubPool, PoolDefinition: DefinitionOf(typed)}) {
+			broken[entry.Path] = true
+		}
+		return broken
+	}
+	return nil
+}
+
+// converging says whether one of the halves is on its way to Git's value of a
+// field. The hub's half has labels where the cluster's has runnerLabels.
+func (d *drift) converging(pool, cluster, path string) bool {
+	atHub := strings.Replace(path, "/spec/runnerLabels/", "/spec/labels/", 1)
+	for _, entry := range d.report.Pools {
+		if entry.Pool != pool || entry.Cluster != "" && entry.Cluster != cluster {
+			continue
+		}
+		for _, field := range entry.Fields {
+			if (field.Path == path || field.Path == atHub) && field.Cause == v1alpha1.DriftConverging {
+				return true
+			}
+		}
+	}
+	return false
+}

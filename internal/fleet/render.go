@@ -1,0 +1,112 @@
+package fleet
+
+import (
+	"fmt"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"cloop.dev/cloop/apis/v1alpha1"
+)
+
+// causeRemedies: cause → what to do about it.
+var causeRemedies = map[string]string{
+	v1alpha1.DriftCommitNotApplied: "see why the sync does not apply the commit: `cloop fleet status`",
+	v1alpha1.DriftClusterEdited:    "commit the change, or let the PoolSync restore Git's value",
+	v1alpha1.DriftHubEdited:        "commit the change, or let the hub's sync restore Git's value",
+	v1alpha1.DriftConverging:       "wait for the sync, or hurry it with `cloop fleet reconcile`",
+	v1alpha1.DriftRuleBroken:       "change one of the two in Git; `cloop fleet check` shows the rule",
+}
+
+// CauseRemedy says what to do about a cause of drift.
+func CauseRemedy(cause string) string { return causeRemedies[cause] }
+
+// maxCell bounds a value in a table, in characters: a whole object would break it.
+const maxCell = 48
+
+// Text renders the report for people: a table of each pool that drifts, what to
+// do, and what was not compared. It ends with a newline.
+func (r *DriftReport) Text() string {
+	var b strings.Builder
+	causes := []string{}
+	seen := map[string]bool{}
+	for i := range r.Pools {
+		pool := &r.Pools[i]
+		if len(pool.Fields) == 0 {
+			continue
+		}
+		pool.table(&b)
+		for _, field := range pool.Fields {
+			if !seen[field.Cause] {
+				seen[field.Cause] = true
+				causes = append(causes, field.Cause)
+			}
+		}
+	}
+	if !r.Any() {
+		fmt.Fprintf(&b, "No drift: %s compared.\n", counted(len(r.Pools), "pool"))
+	}
+	for _, cause := range causes {
+		fmt.Fprintf(&b, "%s: %s\n", cause, CauseRemedy(cause))
+	}
+	for _, note := range r.Notes {
+		fmt.Fprintf(&b, "note: %s\n", note)
+	}
+	return b.String()
+}
+
+func counted(n int, noun string) string {
+	if n == 1 {
+		return "1 " + noun
+	}
+	return fmt.Sprintf("%d %ss", n, noun)
+}
+
+func (p *PoolDrift) table(b *strings.Builder) {
+	where := "hub"
+	if p.Cluster != "" {
+		where = "cluster " + p.Cluster
+	}
+	fmt.Fprintf(b, "%s (%s)\n", p.Pool, where)
+	w := tabwriter.NewWriter(b, 0, 0, 2, ' ', 0)
+	row(w, "  FIELD", "GIT", "HUB", "CLUSTER", "CAUSE", "BY", "SINCE")
+	for _, field := range p.Fields {
+		since := "-"
+		if field.Since != nil {
+			since = field.Since.UTC().Format(time.RFC3339)
+		}
+		path := field.Path
+		if path == "" {
+			path = "(whole object)"
+		}
+		row(w, "  "+path, cell(field.Git), cell(field.Hub), cell(field.Cluster), field.Cause, orDash(field.Manager), since)
+	}
+	// A strings.Builder does not fail.
+	_ = w.Flush()
+	b.WriteByte('\n')
+}
+
+func row(w *tabwriter.Writer, cells ...string) {
+	_, _ = fmt.Fprintln(w, strings.Join(cells, "\t"))
+}
+
+func orDash(text string) string {
+	if text == "" {
+		return "-"
+	}
+	return text
+}
+
+func cell(value any) string {
+	if value == nil {
+		return "-"
+	}
+	text, ok := value.(string)
+	if !ok || strings.ContainsAny(text, "\t\n") || text == "" {
+		text = canonical(value)
+	}
+	if runes := []rune(text); len(runes) > maxCell {
+		text = string(runes[:maxCell-1]) + "…"
+	}
+	return text
+}

@@ -1,0 +1,90 @@
+package fleet
+
+import (
+	"cmp"
+	"slices"
+
+	"cloop.dev/cloop/schemas"
+)
+
+// Rules that this package reports beside those of package schemas. They are
+// stable: SARIF and scripts use them.
+const (
+	// RuleBuild is a root that kustomize cannot render.
+	RuleBuild = "build"
+	// RuleMissingReference is an entry of a kustomization that is not there.
+	RuleMissingReference = "missing-reference"
+	// RuleRemoteReference is an entry of a kustomization that is elsewhere.
+	RuleRemoteReference = "remote-reference"
+	// RuleTooLarge is a root beyond the bounds of what is rendered.
+	RuleTooLarge = "too-large"
+	// RuleKindNotApplied is an object that no PoolSync applies.
+	RuleKindNotApplied = "kind-not-applied"
+	// RuleDuplicateObject is one object that a root renders twice.
+	RuleDuplicateObject = "duplicate-object"
+	// RuleDuplicateHubPool is one hub pool that is defined twice.
+	RuleDuplicateHubPool = "duplicate-hubpool"
+	// RuleDuplicatePool is two ExecutorPools of a root that serve one hub pool.
+	RuleDuplicatePool = "duplicate-pool"
+	// RulePoolWithoutHubPool is an ExecutorPool whose hub pool nothing defines.
+	RulePoolWithoutHubPool = "pool-without-hubpool"
+	// RuleHubPoolWithoutPool is a hub pool that no ExecutorPool serves.
+	RuleHubPoolWithoutPool = "hubpool-without-pool"
+	// RuleMaximumAboveHub is a cluster that may start more than the hub allows.
+	RuleMaximumAboveHub = "maximum-above-hub"
+	// RuleLabelsDisagree is one label with two values on the two halves.
+	RuleLabelsDisagree = "labels-disagree"
+)
+
+// Rule says how much a broken rule weighs and what to do about it.
+type Rule struct {
+	ID       string           `json:"id"`
+	Severity schemas.Severity `json:"severity"`
+	// Meaning is a sentence that holds when the rule is broken.
+	Meaning string `json:"meaning"`
+	Remedy  string `json:"remedy"`
+}
+
+// rules: id → rule.
+var rules = map[string]Rule{
+	RuleBuild: {Severity: schemas.SeverityError, Meaning: "The root cannot be rendered.",
+		Remedy: "fix what the message names; `kubectl kustomize` shows the same"},
+	RuleMissingReference: {Severity: schemas.SeverityError, Meaning: "A kustomization refers to a file or directory that is not in the repository.",
+		Remedy: "commit it, or remove the entry"},
+	RuleRemoteReference: {Severity: schemas.SeverityError, Meaning: "A kustomization refers to something outside the repository.",
+		Remedy: "copy what it refers to into the repository, where it is reviewed"},
+	RuleTooLarge: {Severity: schemas.SeverityError, Meaning: "The root is larger or deeper than what is rendered.",
+		Remedy: "split it"},
+	RuleKindNotApplied: {Severity: schemas.SeverityWarning, Meaning: "A PoolSync refuses an object of this kind.",
+		Remedy: "apply it by another way, or use a Flux Kustomization or Argo CD for this root"},
+	RuleDuplicateObject: {Severity: schemas.SeverityError, Meaning: "One object is defined twice in a root.",
+		Remedy: "remove one of the two"},
+	RuleDuplicateHubPool: {Severity: schemas.SeverityError, Meaning: "One hub pool is defined twice; the namespace means nothing to the hub.",
+		Remedy: "remove or rename one of the two"},
+	RuleDuplicatePool: {Severity: schemas.SeverityError, Meaning: "Two ExecutorPools of one cluster serve one hub pool.",
+		Remedy: "remove one of them, or give it another spec.hubPool"},
+	RulePoolWithoutHubPool: {Severity: schemas.SeverityError, Meaning: "No HubPool in the repository defines the hub pool that an ExecutorPool serves.",
+		Remedy: "add a HubPool of that name, or correct spec.hubPool"},
+	RuleHubPoolWithoutPool: {Severity: schemas.SeverityWarning, Meaning: "No ExecutorPool in the repository serves a hub pool: its runs wait for ever.",
+		Remedy: "add an ExecutorPool to a cluster's overlay, or remove the HubPool"},
+	RuleMaximumAboveHub: {Severity: schemas.SeverityWarning, Meaning: "A cluster may start more runners than its hub pool allows; the hub's maximum counts.",
+		Remedy: "lower the ExecutorPool's maxRunners, or raise the HubPool's"},
+	RuleLabelsDisagree: {Severity: schemas.SeverityWarning, Meaning: "A runner label has another value than the hub pool's label; only the hub's counts for grants.",
+		Remedy: "give both the same value, or remove the runner label"},
+}
+
+// Rules lists the rules of this package by id, for documentation and SARIF.
+func Rules() []Rule {
+	list := make([]Rule, 0, len(rules))
+	for id, rule := range rules {
+		rule.ID = id
+		list = append(list, rule)
+	}
+	slices.SortFunc(list, func(a, b Rule) int { return cmp.Compare(a.ID, b.ID) })
+	return list
+}
+
+// broken is a problem with the rule's severity and remedy.
+func broken(rule, message string) schemas.Problem {
+	return schemas.Problem{Rule: rule, Severity: rules[rule].Severity, Message: message, Hint: rules[rule].Remedy}
+}

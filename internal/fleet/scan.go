@@ -1,0 +1,322 @@
+package fleet
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path"
+	"regexp"
+	"strings"
+
+	"go.yaml.in/yaml/v3"
+	"sigs.k8s.io/kustomize/api/konfig"
+
+	"cloop.dev/cloop/schemas"
+)
+
+// Bounds on what one root may read. kustomize reads a base once for every time
+// it is referred to, so a chain of directories that each name the next one twice
+// doubles with every link; the bounds hold for that as well.
+const (
+	maxVisits     = 500
+	maxNesting    = 32
+	maxFile       = 4 << 20
+	maxRootBytes  = 32 << 20
+	maxPlainFiles = 5_000
+)
+
+// layer is one place in the repository that sets fields of objects: a document
+// of a resource file, or a patch.
+type layer struct {
+	file string
+	// document is the resource or the strategic-merge patch; nil for a JSON patch.
+	document *schemas.Document
+	// operations of a JSON patch, in order.
+	operations []operation
+	patch      bool
+	// target selects what a patch applies to; nil: what the document names.
+	target *target
+}
+
+// scan reads the files that a root is rendered from, in the order in which
+// kustomize applies them, and finds what must not be rendered at all.
+type scan struct {
+	root   *os.Root
+	visits int
+	bytes  int64
+	layers []layer
+	// problems that have a position of their own, better than what kustomize says.
+	problems []schemas.Problem
+	// refused says that kustomize must not be let near the root: it would reach
+	// the network, or read without bounds.
+	refused bool
+}
+
+// kustomizationFile is what the scan needs of one; nodes keep their positions.
+type kustomizationFile struct {
+	Kind                  string       `yaml:"kind"`
+	Resources             []yaml.Node  `yaml:"resources"`
+	Bases                 []yaml.Node  `yaml:"bases"`
+	Components            []yaml.Node  `yaml:"components"`
+	PatchesStrategicMerge []yaml.Node  `yaml:"patchesStrategicMerge"`
+	Patches               []patchEntry `yaml:"patches"`
+	PatchesJSON6902       []patchEntry `yaml:"patchesJson6902"`
+	Generators            []yaml.Node  `yaml:"generators"`
+	Transformers          []yaml.Node  `yaml:"transformers"`
+	Validators            []yaml.Node  `yaml:"validators"`
+}
+
+type patchEntry struct {
+	Path   yaml.Node `yaml:"path"`
+	Patch  yaml.Node `yaml:"patch"`
+	Target *target   `yaml:"target"`
+}
+
+// directories lists the entries that may name other kustomizations.
+func (k *kustomizationFile) directories() []yaml.Node {
+	var all []yaml.Node
+	for _, list := range [][]yaml.Node{k.Resources, k.Bases, k.Components} {
+		all = append(all, list...)
+	}
+	return all
+}
+
+// remote is what kustomize takes for a URL or a Git repository and would fetch.
+var remote = regexp.MustCompile(`(?i)^(git::)?((https?|ssh|file|git)://|github\.com[/:]|[a-z][a-z0-9-]*@[^/]*[:/])`)
+
+// free are fields of a kustomization whose text is the author's own and never a
+// reference.
+var free = map[string]bool{
+	"commonAnnotations": true, "commonLabels": true, "labels": true, "metadata": true, "generatorOptions": true,
+	"images": true, "imageTags": true, "vars": true, "replicas": true, "buildMetadata": true, "literals": true,
+}
+
+var errBounds = errors.New("beyond the bounds")
+
+// kustomizationIn finds a directory's kustomization; "" where there is none.
+func kustomizationIn(root *os.Root, dir string) (name string, err error) {
+	for _, candidate := range konfig.RecognizedKustomizationFileNames() {
+		info, err := root.Stat(path.Join(dir, candidate))
+		switch {
+		case errors.Is(err, fs.ErrNotExist):
+		case err != nil:
+			return "", err
+		case info.Mode().IsRegular():
+			return path.Join(dir, candidate), nil
+		}
+	}
+	return "", nil
+}
+
+// read reads a file within the bounds.
+func (s *scan) read(name string) ([]byte, error) {
+	file, err := s.root.Open(name)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = file.Close() }()
+	info, err := file.Stat()
+	if err != nil {
+		return nil, err
+	}
+	if !info.Mode().IsRegular() {
+		return nil, fmt.Errorf("%s is no file", name)
+	}
+	data, err := io.ReadAll(io.LimitReader(file, maxFile+1))
+	if err != nil {
+		return nil, err
+	}
+	s.bytes += int64(len(data))
+	if len(data) > maxFile || s.bytes > maxRootBytes {
+		return nil, fmt.Errorf("%w: %s is larger than %d MiB, or what is read for this root together larger than %d MiB",
+			errBounds, name, maxFile>>20, maxRootBytes>>20)
+	}
+	return data, nil
+}
+
+// visit scans a directory with a kustomization. An error ends the scan; what is
+// merely wrong becomes a problem.
+func (s *scan) visit(ctx context.Context, dir, file string, depth int) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	if s.visits++; s.visits > maxVisits || depth > maxNesting {
+		return fmt.Errorf("%w: %s is read more than %d times over, or nested more than %d deep", errBounds, dir, maxVisits, maxNesting)
+	}
+	data, err := s.read(file)
+	if err != nil {
+		return err
+	}
+	var document yaml.Node
+	if err := yaml.Unmarshal(data, &document); err != nil {
+		s.syntax(file, err)
+		return nil
+	}
+	if document.Kind == 0 {
+		return nil
+	}
+	s.refuseRemote(file, &document, false)
+	indentBlocks(&document, bytes.Split(data, []byte("\n")))
+	var kustomization kustomizationFile
+	if err := document.Decode(&kustomization); err != nil {
+		s.syntax(file, err)
+	}
+	return s.follow(ctx, dir, file, &kustomization, depth)
+}
+
+var errorLine = regexp.MustCompile(`line (\d+): `)
+
+// syntax reports a kustomization that does not parse, at the line that the YAML
+// parser names.
+func (s *scan) syntax(file string, err error) {
+	problem := broken(RuleBuild, strings.TrimPrefix(err.Error(), "yaml: "))
+	problem.File, problem.Line, problem.Column = file, 1, 1
+	if match := errorLine.FindStringSubmatch(err.Error()); match != nil {
+		_, _ = fmt.Sscan(match[1], &problem.Line)
+	}
+	s.problems = append(s.problems, problem)
+}
+
+// follow goes through what a kustomization refers to, in kustomize's order:
+// resources, then components, then patches.
+func (s *scan) follow(ctx context.Context, dir, file string, k *kustomizationFile, depth int) error {
+	for _, entry := range k.directories() {
+		if err := s.resource(ctx, dir, file, &entry, depth); err != nil {
+			return err
+		}
+	}
+	for _, list := range [][]yaml.Node{k.Generators, k.Transformers, k.Validators} {
+		for i := range list {
+			if err := s.plugin(ctx, dir, file, &list[i], depth); err != nil {
+				return err
+			}
+		}
+	}
+	for i := range k.PatchesStrategicMerge {
+		if err := s.strategicMerge(dir, file, &k.PatchesStrategicMerge[i]); err != nil {
+			return err
+		}
+	}
+	for _, list := range [][]patchEntry{k.Patches, k.PatchesJSON6902} {
+		for i := range list {
+			if err := s.patchEntry(dir, file, &list[i]); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// resource scans one entry of resources, bases or components.
+func (s *scan) resource(ctx context.Context, dir, file string, entry *yaml.Node, depth int) error {
+	name := path.Join(dir, entry.Value)
+	info, err := s.root.Stat(name)
+	if err != nil {
+		s.missing(file, entry, err)
+		return nil
+	}
+	if info.IsDir() {
+		inner, err := kustomizationIn(s.root, name)
+		if err != nil || inner == "" {
+			s.missing(file, entry, errors.New("the directory has no kustomization.yaml"))
+			return nil
+		}
+		return s.visit(ctx, name, inner, depth+1)
+	}
+	data, err := s.read(name)
+	if err != nil {
+		return s.unreadable(file, entry, err)
+	}
+	documents, problems := schemas.Decode(name, data)
+	s.problems = append(s.problems, problems...)
+	for i := range documents {
+		s.layers = append(s.layers, layer{file: name, document: &documents[i]})
+	}
+	return nil
+}
+
+// plugin scans one generator, transformer or validator: a file, a directory or
+// its text. A plugin's configuration may have kustomize load any text in it.
+func (s *scan) plugin(ctx context.Context, dir, file string, entry *yaml.Node, depth int) error {
+	name := path.Join(dir, entry.Value)
+	info, err := s.root.Stat(name)
+	if err == nil && info.IsDir() {
+		before := len(s.layers)
+		err := s.resource(ctx, dir, file, entry, depth)
+		for _, added := range s.layers[before:] {
+			if added.document != nil {
+				s.refuseRemote(added.file, added.document.Node, true)
+			}
+		}
+		s.layers = s.layers[:before]
+		return err
+	}
+	text := []byte(entry.Value)
+	if err == nil {
+		if text, err = s.read(name); err != nil {
+			return s.unreadable(file, entry, err)
+		}
+		file = name
+	}
+	decoder := yaml.NewDecoder(strings.NewReader(string(text)))
+	for {
+		var document yaml.Node
+		if err := decoder.Decode(&document); err != nil {
+			// The end, or text that kustomize cannot read either.
+			return nil
+		}
+		s.refuseRemote(file, &document, true)
+	}
+}
+
+// refuseRemote refuses every reference to something outside the repository.
+// kustomize would fetch it over the network, with git or http, from within the
+// hub or the controller. With all, the author's own text is checked too.
+func (s *scan) refuseRemote(file string, node *yaml.Node, all bool) {
+	switch node.Kind {
+	case yaml.ScalarNode:
+		if !remote.MatchString(node.Value) || strings.Contains(node.Value, "\n") {
+			return
+		}
+		s.refused = true
+		problem := broken(RuleRemoteReference, fmt.Sprintf("%q is not in the repository", node.Value))
+		problem.File, problem.Line, problem.Column = file, node.Line, node.Column
+		s.problems = append(s.problems, problem)
+	case yaml.MappingNode:
+		for i := 0; i+1 < len(node.Content); i += 2 {
+			if all || !free[node.Content[i].Value] {
+				s.refuseRemote(file, node.Content[i+1], all)
+			}
+		}
+	default:
+		for _, child := range node.Content {
+			s.refuseRemote(file, child, all)
+		}
+	}
+}
+
+func (s *scan) missing(file string, entry *yaml.Node, err error) {
+	if remote.MatchString(entry.Value) {
+		return
+	}
+	reason := "no such file or directory"
+	if !errors.Is(err, fs.ErrNotExist) {
+		reason = err.Error()
+	}
+	problem := broken(RuleMissingReference, fmt.Sprintf("%s: %s", entry.Value, reason))
+	problem.File, problem.Line, problem.Column = file, entry.Line, entry.Column
+	s.problems = append(s.problems, problem)
+}
+
+// unreadable is missing, but passes on an error that ends the scan.
+func (s *scan) unreadable(file string, entry *yaml.Node, err error) error {
+	if errors.Is(err, errBounds) {
+		return err
+	}
+	s.missing(file, entry, err)
+	return nil
+}
