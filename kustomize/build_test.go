@@ -83,7 +83,8 @@ var applicable = []string{
 	"cloop.dev/executorpools", "/resourcequotas", "/limitranges", "/serviceaccounts", "networking.k8s.io/networkpolicies",
 }
 
-// Neither controller can read what the other one guards.
+// Rights are spelled out, and across namespaces they stay within what an overlay
+// may bring.
 func TestRolesStayApart(t *testing.T) {
 	for _, object := range roles(t, Namespaces{}) {
 		if !strings.HasSuffix(object.GetKind(), "Role") {
