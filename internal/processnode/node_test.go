@@ -62,9 +62,13 @@ func TestRunnerFindsWhatItsPodPromises(t *testing.T) {
 			t.Errorf("log lacks %q:\n%s", want, log)
 		}
 	}
-	if _, err := os.Stat(volumes); !os.IsNotExist(err) {
+	if _, err := os.Stat(filepath.Join(volumes, "secret")); !os.IsNotExist(err) {
 		t.Errorf("the Secret is still on the disk (%v)", err)
 	}
+	f.eventually("the volumes are gone", func() bool {
+		_, err := os.Stat(volumes)
+		return os.IsNotExist(err)
+	})
 	f.delete("runner", nil)
 	f.isGone("runner")
 }

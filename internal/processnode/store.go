@@ -105,7 +105,18 @@ func (p podDir) killProcesses() (int, error) {
 	return len(files), errors.Join(problems...)
 }
 
-// removeVolumes ends the Secrets' stay on the disk; logs stay.
+// removeSecrets ends the Secrets' stay on the disk.
+func (p podDir) removeSecrets(pod *corev1.Pod) error {
+	var problems []error
+	for _, volume := range pod.Spec.Volumes {
+		if volume.Secret != nil {
+			problems = append(problems, os.RemoveAll(p.volume(volume.Name)))
+		}
+	}
+	return errors.Join(problems...)
+}
+
+// removeVolumes removes Secrets and emptyDirs; logs stay.
 func (p podDir) removeVolumes() error { return os.RemoveAll(p.volumes()) }
 
 // keptPods is how many directories of finished Pods stay for whoever wants to

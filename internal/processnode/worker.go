@@ -218,7 +218,8 @@ func (w *worker) await(started *child) {
 	<-started.done
 }
 
-// update changes a container's state, keeps it and reports it.
+// update changes a container's state, keeps it and reports it, unless it is
+// the last: that is for finish, which knows why.
 func (w *worker) update(init bool, index int, change func(*containerState)) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -227,7 +228,10 @@ func (w *worker) update(init bool, index int, change func(*containerState)) {
 		list = w.state.Inits
 	}
 	change(&list[index])
-	w.publish()
+	w.keep()
+	if !w.state.terminal() {
+		w.report.set(w.state.clone())
+	}
 }
 
 // keep stores the state for a node that starts again; the caller holds the
@@ -238,22 +242,17 @@ func (w *worker) keep() {
 	}
 }
 
-// publish keeps the state and reports it; the caller holds the lock.
-func (w *worker) publish() {
-	w.keep()
-	w.report.set(w.state.clone())
-}
-
 // fail ends a Pod of which nothing runs.
 func (w *worker) fail(reason, message string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.state.Reason, w.state.Message = reason, message
-	w.publish()
+	w.keep()
 }
 
-// finish settles the Pod: whatever was cut short has failed, what was on disk
-// for it is removed, the API hears the last word.
+// finish settles the Pod: whatever was cut short has failed, the API hears the
+// last word, and what was on disk for it is removed. Secrets go before anybody
+// hears that the Pod has ended, the rest, which may take long, after.
 func (w *worker) finish(ctx context.Context) {
 	w.mu.Lock()
 	for _, timer := range w.timers {
@@ -265,14 +264,18 @@ func (w *worker) finish(ctx context.Context) {
 	case !w.state.terminal():
 		w.state.Reason, w.state.Message = ReasonDeleted, "the Pod was deleted before its containers had run"
 	}
-	w.publish()
-	phase := w.state.phase()
+	w.keep()
+	last := w.state.clone()
 	w.mu.Unlock()
+	if err := w.dir.removeSecrets(w.pod); err != nil {
+		w.log.Error("a Pod's Secrets stay on the disk", "error", err)
+	}
+	w.report.set(last)
+	w.report.close()
+	w.log.Info("a Pod ended", "phase", last.phase())
 	if err := w.dir.removeVolumes(); err != nil {
 		w.log.Error("cannot remove a Pod's volumes", "error", err)
 	}
-	w.report.close()
-	w.log.Info("a Pod ended", "phase", phase)
 	w.mu.Lock()
 	w.finished = true
 	deleted := w.deleted
