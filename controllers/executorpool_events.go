@@ -1,0 +1,132 @@
+package controllers
+
+import (
+	"fmt"
+	"sync"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/tools/record"
+	"k8s.io/utils/clock"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"cloop.dev/cloop/apis/v1alpha1"
+	"cloop.dev/cloop/internal/pool"
+)
+
+const (
+	// eventPause is how long the same Event of the same pool is not recorded
+	// again.
+	eventPause = 10 * time.Minute
+	// maxEventMessage is what the API server takes of an Event's message.
+	maxEventMessage = 1024
+)
+
+// poolEvent is one Event on an ExecutorPool.
+type poolEvent struct {
+	warning bool
+	reason  v1alpha1.Reason
+	message string
+	// key tells Events of one reason apart; two with the same are the same.
+	key string
+}
+
+func runnerFailed(runnerID string, end pool.End) poolEvent {
+	message := fmt.Sprintf("runner %s ended: %s", runnerID, orElse(end.Reason, "unknown reason"))
+	if end.ExitCode != nil {
+		message += fmt.Sprintf(", exit code %d", *end.ExitCode)
+	}
+	if end.Message != "" {
+		message += ": " + end.Message
+	}
+	return poolEvent{warning: true, reason: v1alpha1.ReasonRunnerFailed, message: message, key: end.Reason + "/" + end.Message}
+}
+
+func orphanCollected(what string) poolEvent {
+	return poolEvent{reason: v1alpha1.ReasonOrphanCollected, message: what, key: what}
+}
+
+func runnersRefused(message string) poolEvent {
+	return poolEvent{warning: true, reason: v1alpha1.ReasonRunnersRefused, message: message}
+}
+
+func podRefused(message string) poolEvent {
+	return poolEvent{warning: true, reason: v1alpha1.ReasonPodRefused, message: message}
+}
+
+// announce records what a pass did to the number of runners.
+func (a *actor) announce(plan pool.Plan) {
+	want := int32(0)
+	if plan.Numbers != nil {
+		want = plan.Numbers.Desired
+	}
+	if a.started > 0 {
+		a.events.record(a.o.xpool, poolEvent{
+			reason: v1alpha1.ReasonScaledUp, message: fmt.Sprintf("started %d runners; the pool wants %d", a.started, want),
+		})
+	}
+	if a.retired > 0 {
+		a.events.record(a.o.xpool, poolEvent{
+			reason: v1alpha1.ReasonScaledDown, message: fmt.Sprintf("retired %d runners; the pool wants %d", a.retired, want),
+		})
+	}
+	if a.kept > 0 {
+		a.events.record(a.o.xpool, poolEvent{
+			reason: v1alpha1.ReasonRetireRefused, message: fmt.Sprintf("the hub did not retire %d runners: they were given runs meanwhile", a.kept),
+		})
+	}
+}
+
+// poolEvents records Events, each at most once in eventPause.
+type poolEvents struct {
+	recorder record.EventRecorder
+	clock    clock.PassiveClock
+
+	mu   sync.Mutex                                    // guards last
+	last map[types.NamespacedName]map[string]time.Time // pool → reason and key → when recorded
+}
+
+func newPoolEvents(recorder record.EventRecorder, c clock.PassiveClock) *poolEvents {
+	return &poolEvents{recorder: recorder, clock: c, last: map[types.NamespacedName]map[string]time.Time{}}
+}
+
+// record records the Event unless the same one was recorded lately. Nothing
+// that looks like a credential gets through.
+func (e *poolEvents) record(xpool *v1alpha1.ExecutorPool, event poolEvent) {
+	if !e.due(client.ObjectKeyFromObject(xpool), string(event.reason)+"/"+event.key) {
+		return
+	}
+	kind := corev1.EventTypeNormal
+	if event.warning {
+		kind = corev1.EventTypeWarning
+	}
+	e.recorder.Event(xpool, kind, string(event.reason), shorten(redact(event.message), maxEventMessage))
+}
+
+func (e *poolEvents) due(name types.NamespacedName, key string) bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	now, recorded := e.clock.Now(), e.last[name]
+	if recorded == nil {
+		recorded = map[string]time.Time{}
+		e.last[name] = recorded
+	}
+	if at, ok := recorded[key]; ok && now.Sub(at) < eventPause {
+		return false
+	}
+	for old, at := range recorded {
+		if now.Sub(at) >= eventPause {
+			delete(recorded, old)
+		}
+	}
+	recorded[key] = now
+	return true
+}
+
+// forget drops what is remembered of a pool.
+func (e *poolEvents) forget(name types.NamespacedName) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	delete(e.last, name)
+}

@@ -1,0 +1,254 @@
+package controllers
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"iter"
+	"math/rand/v2"
+	"net/http"
+	"sync"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/clock"
+	"sigs.k8s.io/controller-runtime/pkg/event"
+
+	"cloop.dev/cloop/apis/hubv1"
+	"cloop.dev/cloop/apis/v1alpha1"
+	"cloop.dev/cloop/internal/hubclient"
+	"cloop.dev/cloop/internal/pool"
+	"cloop.dev/cloop/internal/secret"
+)
+
+// poolHub is what a controller asks of a hub.
+type poolHub interface {
+	PoolWatch(ctx context.Context, hello hubclient.Hello) iter.Seq2[hubv1.PoolSnapshot, error]
+	MintRunner(ctx context.Context, key string) (hubv1.MintResponse, error)
+	RetireRunner(ctx context.Context, runner string) (hubv1.RetireResponse, error)
+	RunnerGone(ctx context.Context, runner string, request hubv1.GoneRequest) (hubv1.RetireResponse, error)
+	SetRefusal(ctx context.Context, message string) error
+}
+
+// hubTarget is everything that a connection depends on; it is compared to see
+// whether a connection still fits.
+type hubTarget struct {
+	url, pin, bundle string
+	credential       secret.String
+	fingerprint      [32]byte
+}
+
+// hubConnections holds one watch for each pool. Starting, replacing and ending
+// it is its job alone; Start ends all of them with the manager.
+type hubConnections struct {
+	hello hubclient.Hello
+	clock clock.PassiveClock
+	// changed carries pools whose connection has news; it is never closed.
+	changed chan event.GenericEvent
+
+	ctx    context.Context
+	cancel context.CancelFunc
+	wg     sync.WaitGroup
+
+	mu    sync.Mutex // guards conns
+	conns map[types.NamespacedName]*hubConnection
+}
+
+func newHubConnections(hello hubclient.Hello, c clock.PassiveClock) *hubConnections {
+	ctx, cancel := context.WithCancel(context.Background())
+	return &hubConnections{
+		hello: hello, clock: c, changed: make(chan event.GenericEvent, 256),
+		ctx: ctx, cancel: cancel, conns: map[types.NamespacedName]*hubConnection{},
+	}
+}
+
+// Start waits for the manager to stop and then ends every connection.
+func (h *hubConnections) Start(ctx context.Context) error {
+	<-ctx.Done()
+	h.cancel()
+	h.wg.Wait()
+	return nil
+}
+
+// NeedLeaderElection says that only the leader connects: each watch counts at
+// the hub as a controller that serves.
+func (h *hubConnections) NeedLeaderElection() bool { return true }
+
+// ensure returns the pool's connection, made anew if the target has changed.
+func (h *hubConnections) ensure(name types.NamespacedName, target hubTarget) (*hubConnection, error) {
+	if conn := h.get(name); conn != nil {
+		if conn.target == target {
+			return conn, nil
+		}
+		h.close(name)
+	}
+	hub, err := hubclient.New(hubclient.Options{
+		URL: target.url, Pin: target.pin, CABundle: []byte(target.bundle), Token: target.credential,
+		UserAgent: "cloop-executor-controller/" + h.hello.Build,
+	})
+	if err != nil {
+		return nil, fmt.Errorf("connect to the hub %s: %w", target.url, err)
+	}
+	ctx, cancel := context.WithCancel(h.ctx)
+	conn := &hubConnection{target: target, hub: hub, cancel: cancel, link: pool.Link{State: pool.LinkConnecting}}
+	h.mu.Lock()
+	h.conns[name] = conn
+	h.mu.Unlock()
+	h.wg.Go(func() {
+		defer hub.CloseIdleConnections()
+		h.serve(ctx, name, conn)
+	})
+	return conn, nil
+}
+
+// get returns the pool's connection, nil if there is none.
+func (h *hubConnections) get(name types.NamespacedName) *hubConnection {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.conns[name]
+}
+
+// poolID is the id of the hub pool that the ExecutorPool serves, empty while
+// that is unknown.
+func (h *hubConnections) poolID(name types.NamespacedName) string {
+	conn := h.get(name)
+	if conn == nil {
+		return ""
+	}
+	conn.mu.Lock()
+	defer conn.mu.Unlock()
+	if conn.snapshot == nil {
+		return ""
+	}
+	return conn.snapshot.Pool.ID
+}
+
+// close ends the pool's connection, if there is one.
+func (h *hubConnections) close(name types.NamespacedName) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if conn := h.conns[name]; conn != nil {
+		conn.cancel()
+		delete(h.conns, name)
+	}
+}
+
+// serve keeps a watch open until the context ends.
+func (h *hubConnections) serve(ctx context.Context, name types.NamespacedName, conn *hubConnection) {
+	var backoff hubclient.Backoff
+	for ctx.Err() == nil {
+		answered := false
+		for snapshot, err := range conn.hub.PoolWatch(ctx, h.hello) {
+			if err != nil {
+				// A stream that worked and broke is opened again before
+				// anybody is told.
+				if ctx.Err() == nil && conn.failed(h.clock.Now(), err, !answered) {
+					h.notify(ctx, name)
+				}
+				break
+			}
+			answered = true
+			backoff.Reset()
+			conn.received(h.clock.Now(), snapshot)
+			h.notify(ctx, name)
+		}
+		wait := backoff.Next()
+		if conn.refusedSince(time.Time{}) {
+			// Only a new credential helps; the reconciler brings it.
+			wait = 30*time.Second + rand.N(30*time.Second) //nolint:gosec // jitter
+		}
+		select {
+		case <-ctx.Done():
+		case <-time.After(wait):
+		}
+	}
+}
+
+// notify has the pool reconciled.
+func (h *hubConnections) notify(ctx context.Context, name types.NamespacedName) {
+	object := &v1alpha1.ExecutorPool{ObjectMeta: metav1.ObjectMeta{Namespace: name.Namespace, Name: name.Name}}
+	select {
+	case h.changed <- event.GenericEvent{Object: object}:
+	case <-ctx.Done():
+	}
+}
+
+// hubConnection is one pool's connection to its hub.
+type hubConnection struct {
+	target hubTarget
+	hub    poolHub
+	cancel context.CancelFunc
+
+	mu        sync.Mutex // guards what follows
+	link      pool.Link
+	snapshot  *hubv1.PoolSnapshot // never changed once it is here
+	at        time.Time           // when the snapshot arrived
+	refusedAt time.Time
+}
+
+// state returns the link and the newest snapshot.
+func (c *hubConnection) state() (pool.Link, *hubv1.PoolSnapshot) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.link, c.snapshot
+}
+
+// since is when the newest snapshot arrived.
+func (c *hubConnection) since() time.Time {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.at
+}
+
+// received takes a snapshot in. Whatever its revision: a hub that was restored
+// from a backup may count from an older one.
+func (c *hubConnection) received(now time.Time, snapshot hubv1.PoolSnapshot) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.link, c.snapshot, c.at = pool.Link{State: pool.LinkUp}, &snapshot, now
+}
+
+// failed takes a failure in and says whether it is news. Of an outage only the
+// first error is kept, so that the status does not change with each try.
+func (c *hubConnection) failed(now time.Time, err error, show bool) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	link := pool.Link{State: pool.LinkDown, Reason: v1alpha1.ReasonHubUnavailable, Message: redact(err.Error())}
+	if refused(err) {
+		link.State, link.Reason = pool.LinkRefused, v1alpha1.ReasonHubRefused
+		if c.link.State != pool.LinkRefused {
+			c.refusedAt = now
+		}
+	} else if !show {
+		return false
+	}
+	if c.link.State == link.State {
+		return false
+	}
+	c.link = link
+	return true
+}
+
+// refusedSince says whether the hub has refused the credential, and did so no
+// earlier than the given time.
+func (c *hubConnection) refusedSince(at time.Time) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.link.State == pool.LinkRefused && !c.refusedAt.Before(at)
+}
+
+// refused says whether the error is the hub's refusal of the credential.
+func refused(err error) bool {
+	var problem *hubv1.Problem
+	return errors.As(err, &problem) && problem.Status == http.StatusUnauthorized
+}
+
+// problemCode is the code of the hub's problem, empty for any other error.
+func problemCode(err error) hubv1.Code {
+	var problem *hubv1.Problem
+	if errors.As(err, &problem) && !errors.Is(err, hubclient.ErrUnavailable) {
+		return problem.Code
+	}
+	return ""
+}

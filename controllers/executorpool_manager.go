@@ -1,0 +1,230 @@
+package controllers
+
+import (
+	"context"
+	"encoding/base64"
+	"encoding/json"
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/selection"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/kubernetes"
+	typedcorev1 "k8s.io/client-go/kubernetes/typed/core/v1"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/record"
+	"k8s.io/client-go/util/workqueue"
+	"k8s.io/utils/clock"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/builder"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller"
+	"sigs.k8s.io/controller-runtime/pkg/event"
+	"sigs.k8s.io/controller-runtime/pkg/handler"
+	"sigs.k8s.io/controller-runtime/pkg/manager"
+	"sigs.k8s.io/controller-runtime/pkg/metrics"
+	"sigs.k8s.io/controller-runtime/pkg/predicate"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+	"sigs.k8s.io/controller-runtime/pkg/source"
+
+	"cloop.dev/cloop/apis/hubv1"
+	"cloop.dev/cloop/apis/v1alpha1"
+	"cloop.dev/cloop/internal/hubclient"
+)
+
+const (
+	// orphanGrace is how long a Pod or Secret may miss its other half: longer
+	// than a cache lags and a runner takes to exit, short enough that nobody
+	// wonders about it.
+	orphanGrace = 30 * time.Second
+	// Failures of one pool are tried again after 100 ms at first and 30 s at
+	// most.
+	retryFirst = 100 * time.Millisecond
+	retryLast  = 30 * time.Second
+	// poolsAtOnce are reconciled in parallel.
+	poolsAtOnce = 4
+)
+
+// executorPoolCacheOptions are what the executor controller caches of objects
+// that are not its own kind: runner Pods without what nobody reads, and the
+// metadata of Secrets and anchors. An empty namespace means all.
+func executorPoolCacheOptions(namespace string) map[client.Object]cache.ByObject {
+	managed, err := labels.NewRequirement(v1alpha1.LabelExecutorPool, selection.Exists, nil)
+	if err != nil {
+		panic(err) // the label is a constant
+	}
+	of := func(selector labels.Selector, transform func(any) (any, error)) cache.ByObject {
+		by := cache.ByObject{Label: selector, Transform: transform}
+		if namespace != "" {
+			by.Namespaces = map[string]cache.Config{namespace: {}}
+		}
+		return by
+	}
+	ofPools := labels.NewSelector().Add(*managed)
+	return map[client.Object]cache.ByObject{
+		&corev1.Pod{}:       of(ofPools, stripPod),
+		&corev1.ConfigMap{}: of(ofPools, cache.TransformStripManagedFields()),
+		// The pool credential's Secret carries no label of ours.
+		&corev1.Secret{}: of(nil, cache.TransformStripManagedFields()),
+	}
+}
+
+// stripPod keeps of a Pod what a decision depends on.
+func stripPod(object any) (any, error) {
+	pod, ok := object.(*corev1.Pod)
+	if !ok {
+		return object, nil
+	}
+	pod.ManagedFields = nil
+	pod.Spec = corev1.PodSpec{}
+	pod.Status = corev1.PodStatus{
+		Phase: pod.Status.Phase, Reason: pod.Status.Reason, Message: pod.Status.Message,
+		ContainerStatuses: pod.Status.ContainerStatuses,
+	}
+	return pod, nil
+}
+
+// setupExecutorPool adds the ExecutorPool controller to a manager.
+func setupExecutorPool(mgr ctrl.Manager, opts Options) error {
+	recorder, err := addRecorder(mgr)
+	if err != nil {
+		return err
+	}
+	return addExecutorPool(mgr, opts, recorder, clock.RealClock{}, orphanGrace)
+}
+
+// addExecutorPool is setupExecutorPool with what tests replace.
+func addExecutorPool(mgr ctrl.Manager, opts Options, recorder record.EventRecorder, c clock.PassiveClock, grace time.Duration) error {
+	hubs := newHubConnections(hubclient.Hello{
+		Instance: opts.Instance, Build: opts.Build,
+		Features: []string{hubv1.FeatureRunnerStates, hubv1.FeatureRunnerGone},
+	}, c)
+	if err := mgr.Add(hubs); err != nil {
+		return fmt.Errorf("add the hub connections: %w", err)
+	}
+	r := &executorPoolReconciler{
+		client:            client.WithFieldOwner(mgr.GetClient(), v1alpha1.FieldManagerExecutorPool),
+		live:              mgr.GetAPIReader(),
+		hubs:              hubs,
+		events:            newPoolEvents(recorder, c),
+		metrics:           newPoolMetrics(metrics.Registry),
+		allowedHubs:       opts.AllowedHubs,
+		runnerImage:       opts.RunnerImage,
+		ownServiceAccount: ownServiceAccount(mgr.GetConfig()),
+		orphanGrace:       grace,
+		clock:             c,
+		memories:          map[types.NamespacedName]*poolMemory{},
+	}
+	err := ctrl.NewControllerManagedBy(mgr).
+		Named("executorpool").
+		For(&v1alpha1.ExecutorPool{}, builder.WithPredicates(predicate.Or[client.Object](
+			predicate.GenerationChangedPredicate{}, predicate.AnnotationChangedPredicate{}, finalizersChanged(),
+		))).
+		Watches(&corev1.Pod{}, handler.EnqueueRequestsFromMapFunc(poolOfObject)).
+		WatchesMetadata(&corev1.ConfigMap{}, handler.EnqueueRequestsFromMapFunc(poolOfObject)).
+		WatchesMetadata(&corev1.Secret{}, handler.EnqueueRequestsFromMapFunc(r.poolsOfSecret)).
+		WatchesRawSource(source.Channel(hubs.changed, &handler.EnqueueRequestForObject{})).
+		WithOptions(controller.Options{
+			MaxConcurrentReconciles: poolsAtOnce,
+			SkipNameValidation:      new(true), // several managers of one process, in tests
+			RateLimiter:             workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](retryFirst, retryLast),
+		}).
+		Complete(r)
+	if err != nil {
+		return fmt.Errorf("add the ExecutorPool controller: %w", err)
+	}
+	return nil
+}
+
+// finalizersChanged lets the controller's own first patch, which changes neither
+// generation nor annotations, come back as an event.
+func finalizersChanged() predicate.Predicate {
+	return predicate.Funcs{UpdateFunc: func(e event.UpdateEvent) bool {
+		return !slices.Equal(e.ObjectOld.GetFinalizers(), e.ObjectNew.GetFinalizers())
+	}}
+}
+
+// poolOfObject is the pool whose runner, or anchor, an object is.
+func poolOfObject(_ context.Context, object client.Object) []reconcile.Request {
+	name := object.GetAnnotations()[v1alpha1.AnnotationPoolName]
+	if name == "" {
+		return nil
+	}
+	return []reconcile.Request{{NamespacedName: types.NamespacedName{Namespace: object.GetNamespace(), Name: name}}}
+}
+
+// poolsOfSecret are the pools that a Secret matters to: as a runner's, or as
+// the pool credential.
+func (r *executorPoolReconciler) poolsOfSecret(ctx context.Context, object client.Object) []reconcile.Request {
+	requests := poolOfObject(ctx, object)
+	pools := &v1alpha1.ExecutorPoolList{}
+	if err := r.client.List(ctx, pools, client.InNamespace(object.GetNamespace())); err != nil {
+		return requests // the cache is stopping
+	}
+	for i := range pools.Items {
+		if pools.Items[i].Spec.PoolCredentialSecretRef.Name == object.GetName() {
+			requests = append(requests, reconcile.Request{NamespacedName: client.ObjectKeyFromObject(&pools.Items[i])})
+		}
+	}
+	return requests
+}
+
+// addRecorder returns a recorder of core/v1 Events that ends with the manager.
+// The recorder of events.k8s.io drops what is too long instead of cutting it.
+func addRecorder(mgr ctrl.Manager) (record.EventRecorder, error) {
+	clientset, err := kubernetes.NewForConfigAndClient(mgr.GetConfig(), mgr.GetHTTPClient())
+	if err != nil {
+		return nil, fmt.Errorf("make a client for Events: %w", err)
+	}
+	broadcaster := record.NewBroadcaster()
+	broadcaster.StartRecordingToSink(&typedcorev1.EventSinkImpl{Interface: clientset.CoreV1().Events(metav1.NamespaceAll)})
+	err = mgr.Add(manager.RunnableFunc(func(ctx context.Context) error {
+		<-ctx.Done()
+		broadcaster.Shutdown()
+		return nil
+	}))
+	if err != nil {
+		return nil, fmt.Errorf("add the Event recorder: %w", err)
+	}
+	return broadcaster.NewRecorder(mgr.GetScheme(), corev1.EventSource{Component: v1alpha1.FieldManagerExecutorPool}), nil
+}
+
+// ownServiceAccount is the name of the ServiceAccount that the controller runs
+// as, from its token; empty outside a cluster. The token's signature is the API
+// server's to check: here it only keeps runners off the controller's account.
+func ownServiceAccount(config *rest.Config) string {
+	token := config.BearerToken
+	if config.BearerTokenFile != "" {
+		data, err := os.ReadFile(config.BearerTokenFile)
+		if err != nil {
+			return ""
+		}
+		token = string(data)
+	}
+	parts := strings.Split(token, ".")
+	if len(parts) != 3 {
+		return ""
+	}
+	data, err := base64.RawURLEncoding.DecodeString(parts[1])
+	if err != nil {
+		return ""
+	}
+	var claims struct {
+		Subject string `json:"sub"`
+	}
+	if json.Unmarshal(data, &claims) != nil {
+		return ""
+	}
+	subject := strings.Split(claims.Subject, ":")
+	if len(subject) != 4 || subject[0] != "system" || subject[1] != "serviceaccount" {
+		return ""
+	}
+	return subject[3]
+}

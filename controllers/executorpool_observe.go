@@ -1,0 +1,197 @@
+package controllers
+
+import (
+	"context"
+	"fmt"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
+
+	"cloop.dev/cloop/apis/v1alpha1"
+	"cloop.dev/cloop/internal/podspec"
+	"cloop.dev/cloop/internal/pool"
+)
+
+// observe reads everything that a decision on the pool depends on, from caches
+// and from memory.
+func (r *executorPoolReconciler) observe(ctx context.Context, xpool *v1alpha1.ExecutorPool) (*observation, error) {
+	name := client.ObjectKeyFromObject(xpool)
+	o := &observation{
+		xpool: xpool, memory: r.memory(name),
+		pods: map[string]*corev1.Pod{}, secrets: map[string]*metav1.PartialObjectMetadata{},
+	}
+	pools := &v1alpha1.ExecutorPoolList{}
+	if err := r.client.List(ctx, pools, client.InNamespace(xpool.Namespace)); err != nil {
+		return nil, fmt.Errorf("list ExecutorPools: %w", err)
+	}
+	o.snapshot = pool.Snapshot{
+		Now:  r.clock.Now(),
+		Pool: poolOf(xpool),
+		Problems: podspec.Check(xpool, podspec.Limits{
+			OwnServiceAccount: r.ownServiceAccount, DefaultImage: r.runnerImage, ForbiddenSecrets: credentialSecrets(pools),
+		}),
+		Memory: o.memory.Memory,
+	}
+	if err := r.observeCluster(ctx, o); err != nil {
+		return nil, err
+	}
+	if err := r.observeHub(ctx, o); err != nil {
+		return nil, err
+	}
+	o.snapshot.Duplicate = r.duplicate(o, pools)
+	return o, nil
+}
+
+func poolOf(xpool *v1alpha1.ExecutorPool) pool.Pool {
+	return pool.Pool{
+		UID:            string(xpool.UID),
+		MinRunners:     xpool.Spec.MinRunners,
+		MaxRunners:     xpool.Spec.MaxRunners,
+		ScaleDownDelay: xpool.Spec.ScaleDownDelay.Duration,
+		Deleting:       xpool.DeletionTimestamp != nil,
+		ForceDelete:    xpool.Annotations[v1alpha1.AnnotationForceDelete] == "true",
+		Finalizer:      controllerutil.ContainsFinalizer(xpool, v1alpha1.FinalizerExecutorPool),
+	}
+}
+
+// credentialSecrets names the Secrets that hold a pool's credential.
+func credentialSecrets(pools *v1alpha1.ExecutorPoolList) map[string]bool {
+	names := map[string]bool{}
+	for _, p := range pools.Items {
+		names[p.Spec.PoolCredentialSecretRef.Name] = true
+	}
+	return names
+}
+
+// observeCluster reads the pool's Pods, Secrets and anchor from the caches.
+func (r *executorPoolReconciler) observeCluster(ctx context.Context, o *observation) error {
+	ofPool := []client.ListOption{
+		client.InNamespace(o.xpool.Namespace),
+		client.MatchingLabels{v1alpha1.LabelExecutorPool: podspec.LabelValue(o.xpool.Name)},
+	}
+	anchor := metadataOf("ConfigMap")
+	key := client.ObjectKey{Namespace: o.xpool.Namespace, Name: podspec.AnchorName(o.xpool.Name)}
+	switch err := r.client.Get(ctx, key, anchor); {
+	case err == nil:
+		o.snapshot.AnchorUID, o.memory.anchorUID = string(anchor.UID), ""
+	case client.IgnoreNotFound(err) == nil:
+		o.snapshot.AnchorUID = string(o.memory.anchorUID)
+	default:
+		return fmt.Errorf("read the anchor of ExecutorPool %s: %w", o.xpool.Name, err)
+	}
+	pods := &corev1.PodList{}
+	if err := r.client.List(ctx, pods, ofPool...); err != nil {
+		return fmt.Errorf("list the Pods of ExecutorPool %s: %w", o.xpool.Name, err)
+	}
+	handled := map[types.UID]bool{}
+	for i := range pods.Items {
+		pod := &pods.Items[i]
+		if pod.Annotations[v1alpha1.AnnotationMintKey] == "" {
+			continue // not the controller's
+		}
+		if o.memory.handled[pod.UID] {
+			handled[pod.UID] = true
+		}
+		o.pods[pod.Name] = pod
+		o.snapshot.Pods = append(o.snapshot.Pods, podOf(pod, types.UID(o.snapshot.AnchorUID)))
+	}
+	o.memory.handled = handled
+	secrets := metadataListOf("Secret")
+	if err := r.client.List(ctx, secrets, ofPool...); err != nil {
+		return fmt.Errorf("list the Secrets of ExecutorPool %s: %w", o.xpool.Name, err)
+	}
+	for i := range secrets.Items {
+		secret := &secrets.Items[i]
+		if secret.Annotations[v1alpha1.AnnotationMintKey] == "" {
+			continue
+		}
+		o.secrets[secret.Name] = secret
+		o.snapshot.Secrets = append(o.snapshot.Secrets, secretOf(secret))
+	}
+	return nil
+}
+
+// duplicate names an older ExecutorPool that serves the same hub pool.
+func (r *executorPoolReconciler) duplicate(o *observation, pools *v1alpha1.ExecutorPoolList) string {
+	if o.snapshot.Hub == nil {
+		return ""
+	}
+	for i := range pools.Items {
+		other := &pools.Items[i]
+		if other.UID == o.xpool.UID || r.hubs.poolID(client.ObjectKeyFromObject(other)) != o.snapshot.Hub.Pool.ID {
+			continue
+		}
+		age := other.CreationTimestamp.Compare(o.xpool.CreationTimestamp.Time)
+		if age < 0 || age == 0 && other.Name < o.xpool.Name {
+			return other.Name
+		}
+	}
+	return ""
+}
+
+// podOf is what a decision depends on of a Pod.
+func podOf(pod *corev1.Pod, anchor types.UID) pool.Pod {
+	p := pool.Pod{
+		Name:     pod.Name,
+		Key:      pod.Annotations[v1alpha1.AnnotationMintKey],
+		RunnerID: pod.Annotations[v1alpha1.AnnotationRunnerID],
+		Phase:    pool.PodPending,
+		Deleting: pod.DeletionTimestamp != nil,
+	}
+	for _, owner := range pod.OwnerReferences {
+		p.Anchored = p.Anchored || anchor != "" && owner.UID == anchor
+	}
+	for i := range pod.Status.ContainerStatuses {
+		status := &pod.Status.ContainerStatuses[i]
+		if status.Name != podspec.ContainerName {
+			continue
+		}
+		if ended := status.State.Terminated; ended != nil {
+			p.Phase = pool.PodEnded
+			p.End = pool.End{Reason: ended.Reason, Message: ended.Message, ExitCode: &ended.ExitCode}
+			return p
+		}
+		if status.State.Running != nil {
+			p.Phase = pool.PodRunning
+		}
+	}
+	switch pod.Status.Phase {
+	case corev1.PodRunning, corev1.PodUnknown:
+		p.Phase = pool.PodRunning
+	case corev1.PodSucceeded:
+		p.Phase, p.End = pool.PodEnded, pool.End{Reason: "Completed", Message: pod.Status.Message, ExitCode: new(int32(0))}
+	case corev1.PodFailed:
+		// Evicted, preempted or never admitted: there is no container to ask.
+		p.Phase, p.End = pool.PodEnded, pool.End{Reason: pod.Status.Reason, Message: pod.Status.Message}
+	case corev1.PodPending:
+	}
+	return p
+}
+
+// secretOf is what a decision depends on of a runner's Secret.
+func secretOf(secret *metav1.PartialObjectMetadata) pool.Secret {
+	s := pool.Secret{
+		Name:     secret.Name,
+		Key:      secret.Annotations[v1alpha1.AnnotationMintKey],
+		RunnerID: secret.Annotations[v1alpha1.AnnotationRunnerID],
+	}
+	for _, owner := range secret.OwnerReferences {
+		s.Owned = s.Owned || owner.Kind == "Pod"
+	}
+	return s
+}
+
+func metadataOf(kind string) *metav1.PartialObjectMetadata {
+	m := &metav1.PartialObjectMetadata{}
+	m.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind(kind))
+	return m
+}
+
+func metadataListOf(kind string) *metav1.PartialObjectMetadataList {
+	l := &metav1.PartialObjectMetadataList{}
+	l.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind(kind + "List"))
+	return l
+}

@@ -1,0 +1,109 @@
+package controllers
+
+import (
+	"context"
+	"fmt"
+
+	"k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"cloop.dev/cloop/apis/hubv1"
+	"cloop.dev/cloop/apis/v1alpha1"
+	"cloop.dev/cloop/internal/fleet"
+	"cloop.dev/cloop/internal/pool"
+)
+
+const (
+	// maxConditionMessage is the API's bound, in bytes; a longer message makes
+	// the whole patch fail.
+	maxConditionMessage = 32768
+	// maxDrift is how many entries status.drift holds.
+	maxDrift = 50
+)
+
+func (o *observation) name() types.NamespacedName { return client.ObjectKeyFromObject(o.xpool) }
+
+// report shows what was found and done: status, Events and metrics. The status
+// is written only when it changes, so a quiet pool costs no request.
+func (r *executorPoolReconciler) report(ctx context.Context, o *observation, plan pool.Plan, result outcome) error {
+	// Acting may have met a refusal, and may have found the credential refused.
+	after := o.snapshot
+	after.Memory = o.memory.Memory
+	if o.hub != nil {
+		after.Link, _ = o.hub.state()
+	}
+	conditions := pool.Conditions(after, plan)
+	r.metrics.observe(o.name(), plan.Numbers)
+	changed := o.xpool.DeepCopy()
+	r.fillStatus(&changed.Status, o, plan, conditions)
+	r.metrics.drift(o.name(), len(changed.Status.Drift))
+	r.announceConditions(o, conditions)
+	if equality.Semantic.DeepEqual(o.xpool.Status, changed.Status) {
+		return nil
+	}
+	err := r.client.Status().Patch(ctx, changed, client.MergeFrom(o.xpool))
+	if client.IgnoreNotFound(err) != nil {
+		return fmt.Errorf("patch the status of ExecutorPool %s: %w", o.xpool.Name, err)
+	}
+	return nil
+}
+
+func (r *executorPoolReconciler) fillStatus(status *v1alpha1.ExecutorPoolStatus, o *observation, plan pool.Plan, conditions []pool.Condition) {
+	status.ObservedGeneration = o.xpool.Generation
+	now := metav1.NewTime(r.clock.Now())
+	for _, c := range conditions {
+		meta.SetStatusCondition(&status.Conditions, metav1.Condition{
+			Type: c.Type, Status: c.Status, Reason: string(c.Reason),
+			Message: shorten(redact(c.Message), maxConditionMessage), ObservedGeneration: o.xpool.Generation,
+			LastTransitionTime: now,
+		})
+	}
+	if n := plan.Numbers; n != nil {
+		status.Desired, status.Runners, status.Busy, status.Idle, status.Queued = n.Desired, n.Runners, n.Busy, n.Idle, n.Queued
+	}
+	if hub := o.snapshot.Hub; hub != nil {
+		status.Hub = hubReference(hub.Pool)
+		status.Drift = datedDrift(fleet.CrossSurface(o.xpool, hub.Pool), status.Drift, now)
+	}
+}
+
+func hubReference(p hubv1.Pool) *v1alpha1.HubPoolReference {
+	reference := &v1alpha1.HubPoolReference{ID: p.ID, Name: p.Name, MaxRunners: p.MaxRunners}
+	if p.Source != nil {
+		reference.Revision = p.Source.Revision
+	}
+	return reference
+}
+
+// datedDrift says since when each entry has been there.
+func datedDrift(entries, before []v1alpha1.DriftEntry, now metav1.Time) []v1alpha1.DriftEntry {
+	if len(entries) == 0 {
+		return nil
+	}
+	entries = entries[:min(len(entries), maxDrift)]
+	for i := range entries {
+		entries[i].Since = now
+		for _, old := range before {
+			if old.Path == entries[i].Path && old.Cause == entries[i].Cause {
+				entries[i].Since = old.Since
+			}
+		}
+	}
+	return entries
+}
+
+// announceConditions records an Event when something begins to be wrong.
+func (r *executorPoolReconciler) announceConditions(o *observation, conditions []pool.Condition) {
+	for _, c := range conditions {
+		if c.Type == v1alpha1.ConditionReady || c.Status != metav1.ConditionTrue {
+			continue
+		}
+		old := meta.FindStatusCondition(o.xpool.Status.Conditions, c.Type)
+		if old == nil || old.Status != c.Status || old.Reason != string(c.Reason) {
+			r.events.record(o.xpool, poolEvent{warning: true, reason: c.Reason, message: c.Message})
+		}
+	}
+}

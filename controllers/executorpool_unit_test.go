@@ -1,0 +1,106 @@
+package controllers
+
+import (
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/tools/record"
+	clocktesting "k8s.io/utils/clock/testing"
+
+	"cloop.dev/cloop/apis/v1alpha1"
+	"cloop.dev/cloop/internal/pool"
+	"cloop.dev/cloop/internal/secret"
+)
+
+func testToken(text string) secret.String { return secret.New(text) }
+
+func TestHubAllowed(t *testing.T) {
+	for _, c := range []struct {
+		list []string
+		hub  string
+		want bool
+	}{
+		{nil, "https://anything.example.com", true},
+		{[]string{"https://hub.example.com"}, "https://hub.example.com/base", true},
+		{[]string{"hub.example.com"}, "https://HUB.example.com:443", true},
+		{[]string{"hub.example.com:8443"}, "https://hub.example.com:8443", true},
+		{[]string{"hub.example.com:8443"}, "https://hub.example.com", false},
+		{[]string{"hub.example.com"}, "https://hub.example.com.evil.example", false},
+		{[]string{"hub.example.com"}, "https://hub.example.com@evil.example", false},
+		{[]string{"hub.example.com"}, "http://hub.example.com", false},
+		{[]string{"http://hub.example.com"}, "https://hub.example.com", false},
+	} {
+		if got := hubAllowed(c.list, c.hub); got != c.want {
+			t.Errorf("hubAllowed(%q, %q) is %v", c.list, c.hub, got)
+		}
+	}
+}
+
+func TestTheSameEventIsRecordedOnceInTenMinutes(t *testing.T) {
+	c := clocktesting.NewFakePassiveClock(time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC))
+	recorder := record.NewFakeRecorder(10)
+	events := newPoolEvents(recorder, c)
+	gpu := &v1alpha1.ExecutorPool{ObjectMeta: metav1.ObjectMeta{Name: "gpu"}}
+	other := &v1alpha1.ExecutorPool{ObjectMeta: metav1.ObjectMeta{Name: "cpu"}}
+	count := func(want int, what string) {
+		t.Helper()
+		if got := len(recorder.Events); got != want {
+			t.Errorf("%s: %d Events, want %d", what, got, want)
+		}
+	}
+	events.record(gpu, podRefused("quota"))
+	events.record(gpu, podRefused("quota, again"))
+	count(1, "the same")
+	events.record(other, podRefused("quota"))
+	count(2, "another pool's")
+	events.record(gpu, runnerFailed("r1", pool.End{Reason: "Error", Message: "a"}))
+	events.record(gpu, runnerFailed("r2", pool.End{Reason: "Error", Message: "b"}))
+	count(4, "other reasons")
+	c.SetTime(c.Now().Add(eventPause))
+	events.record(gpu, podRefused("quota"))
+	count(5, "ten minutes later")
+}
+
+func TestPodPhases(t *testing.T) {
+	container := func(state corev1.ContainerState) []corev1.ContainerStatus {
+		return []corev1.ContainerStatus{{Name: "runner", State: state}}
+	}
+	for name, c := range map[string]struct {
+		status corev1.PodStatus
+		want   pool.PodPhase
+		failed bool
+	}{
+		"new":       {corev1.PodStatus{}, pool.PodPending, false},
+		"scheduled": {corev1.PodStatus{Phase: corev1.PodPending}, pool.PodPending, false},
+		"running":   {corev1.PodStatus{Phase: corev1.PodRunning}, pool.PodRunning, false},
+		"its container runs": {corev1.PodStatus{Phase: corev1.PodPending, ContainerStatuses: container(
+			corev1.ContainerState{Running: &corev1.ContainerStateRunning{}})}, pool.PodRunning, false},
+		"its container ended": {corev1.PodStatus{Phase: corev1.PodRunning, ContainerStatuses: container(
+			corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{ExitCode: 2, Reason: "Error"}})}, pool.PodEnded, true},
+		"succeeded":       {corev1.PodStatus{Phase: corev1.PodSucceeded}, pool.PodEnded, false},
+		"evicted":         {corev1.PodStatus{Phase: corev1.PodFailed, Reason: "Evicted"}, pool.PodEnded, true},
+		"its node is out": {corev1.PodStatus{Phase: corev1.PodUnknown}, pool.PodRunning, false},
+	} {
+		got := podOf(&corev1.Pod{Status: c.status}, "")
+		if got.Phase != c.want || got.Phase == pool.PodEnded && got.End.Failed() != c.failed {
+			t.Errorf("%s: %+v", name, got)
+		}
+	}
+}
+
+func TestShortenKeepsRunesWhole(t *testing.T) {
+	if got := shorten("ääää", 6); got != "ä…" {
+		t.Errorf("got %q", got)
+	}
+	if got := shorten("abc", 3); got != "abc" {
+		t.Errorf("got %q", got)
+	}
+}
+
+func TestRedact(t *testing.T) {
+	if got := redact("bearer cloop_pool1_abcDEF123, sorry"); got != "bearer [redacted], sorry" {
+		t.Errorf("got %q", got)
+	}
+}

@@ -1,0 +1,26 @@
+package controllers
+
+import "k8s.io/client-go/rest"
+
+// Options are the settings of a controller process.
+type Options struct {
+	// Controllers to run: executorpool, poolsync.
+	Controllers []string
+	// Namespace to look after.
+	Namespace string
+	// RESTConfig reaches the API server.
+	RESTConfig *rest.Config
+	// MetricsAddr and HealthAddr are HOST:PORT; "0" serves nothing.
+	MetricsAddr, HealthAddr string
+	// LeaderElect has the process act only while it holds its Lease.
+	LeaderElect bool
+	// AllowedHubs are URLs or hosts that a pool may name; empty: any https hub.
+	AllowedHubs []string
+	// RunnerImage is run by pools whose template names no image.
+	RunnerImage string
+	// CacheDir holds clones of fleet repositories.
+	CacheDir string
+	// Build and Instance introduce the process to hubs: its version, and what
+	// tells it from other replicas.
+	Build, Instance string
+}
