@@ -179,27 +179,87 @@ func (m *machine) Cancel(t *rapid.T) {
 
 func (m *machine) attempt(t *rapid.T) int32 { return int32(rapid.IntRange(1, 2).Draw(t, "attempt")) }
 
-func (m *machine) Started(t *rapid.T) {
-	m.refusable(t, m.s.Started(background, pick(t, m.runners, "runner"), pick(t, m.runs, "run"), hubv1.StartedRequest{Attempt: m.attempt(t), StartedAt: m.clock.Now()}))
+// Spawn is a runner that comes up as it should.
+func (m *machine) Spawn(t *rapid.T) {
+	m.keys++
+	c := pick(t, m.credentials, "credential")
+	out, err := m.s.Mint(background, c, fmt.Sprintf("key-%04d", m.keys-1))
+	m.refusable(t, err)
+	if err != nil {
+		t.Skip("no room")
+	}
+	m.tokens = append(m.tokens, out)
+	enrolled, err := m.s.Enroll(background, hubv1.EnrollRequest{Token: out.Token})
+	m.ok(t, err)
+	m.redeemed[out.Token]++
+	r, err := m.s.AuthRunner(background, enrolled.Session)
+	m.ok(t, err)
+	m.runners = append(m.runners, r)
+	stop, err := m.s.Attach(background, r)
+	m.ok(t, err)
+	m.detach[r.ID] = stop
 }
 
-// StartedRight reports for a runner that holds a run, so that long lives happen.
-func (m *machine) StartedRight(t *rapid.T) {
-	r := pick(t, m.runners, "runner")
-	snapshot, err := m.s.RunnerSnapshot(background, r)
-	m.ok(t, err)
-	if snapshot.Run == nil {
-		t.Skip("it has no run")
+// holder is a runner with the run that it holds.
+type holder struct {
+	store.Runner
+	run hubv1.Assignment
+}
+
+func (m *machine) holder(t *rapid.T) holder {
+	var holders []holder
+	for _, r := range m.runners {
+		snapshot, err := m.s.RunnerSnapshot(background, r)
+		m.ok(t, err)
+		if snapshot.Run != nil {
+			holders = append(holders, holder{r, *snapshot.Run})
+		}
 	}
-	m.ok(t, m.s.Started(background, r, snapshot.Run.RunID, hubv1.StartedRequest{Attempt: snapshot.Run.Attempt, StartedAt: m.clock.Now()}))
-	_, err = m.s.AppendLog(background, r, snapshot.Run.RunID, 0, []byte("x"))
+	return pick(t, holders, "runner with a run")
+}
+
+func (m *machine) Started(t *rapid.T) {
+	h := m.holder(t)
+	m.ok(t, m.s.Started(background, h.Runner, h.run.RunID, hubv1.StartedRequest{Attempt: h.run.Attempt, StartedAt: m.clock.Now()}))
+	_, err := m.s.AppendLog(background, h.Runner, h.run.RunID, 0, []byte("x"))
 	m.refusable(t, err)
 }
 
 func (m *machine) Result(t *rapid.T) {
+	h := m.holder(t)
 	exit := int32(rapid.IntRange(0, 1).Draw(t, "exit"))
-	m.refusable(t, m.s.Result(background, pick(t, m.runners, "runner"), pick(t, m.runs, "run"),
-		hubv1.ResultRequest{Attempt: m.attempt(t), ExitCode: &exit, Cancelled: rapid.Bool().Draw(t, "cancelled")}))
+	m.ok(t, m.s.Result(background, h.Runner, h.run.RunID,
+		hubv1.ResultRequest{Attempt: h.run.Attempt, ExitCode: &exit, Cancelled: rapid.Bool().Draw(t, "cancelled")}))
+}
+
+// Kill is a runner that dies with its run.
+func (m *machine) Kill(t *rapid.T) {
+	h := m.holder(t)
+	for _, c := range m.credentials {
+		m.refusable(t, m.s.Gone(background, c, h.ID, hubv1.GoneRequest{Reason: "OOMKilled"}))
+	}
+}
+
+// Confused is a runner that speaks of a run or an attempt that it does not hold.
+func (m *machine) Confused(t *rapid.T) {
+	r, run := pick(t, m.runners, "runner"), pick(t, m.runs, "run")
+	attempt := int32(rapid.IntRange(1, 2).Draw(t, "attempt"))
+	now, err := m.s.GetRun(background, run)
+	m.ok(t, err)
+	if now.Runner == r.ID && now.Attempt == attempt {
+		t.Skip("it holds it")
+	}
+	exit := int32(0)
+	errs := []error{
+		m.s.Started(background, r, run, hubv1.StartedRequest{Attempt: attempt, StartedAt: m.clock.Now()}),
+		m.s.Result(background, r, run, hubv1.ResultRequest{Attempt: attempt, ExitCode: &exit}),
+	}
+	for _, err := range errs {
+		m.refusable(t, err)
+		if err == nil {
+			t.Fatalf("runner %s was believed about attempt %d of run %s, which %s holds", r.ID, attempt, run, now.Runner)
+		}
+	}
 }
 
 func (m *machine) Heartbeat(t *rapid.T) {
@@ -398,11 +458,11 @@ func TestInvariantsHoldInAnyOrder(t *testing.T) {
 		defer func() { m.close() }()
 		t.Repeat(map[string]func(*rapid.T){
 			"": m.Check, "mint": m.Mint, "enroll": m.Enroll, "listen": m.Listen, "start": m.StartRun, "cancel": m.Cancel,
-			"started": m.Started, "startedRight": m.StartedRight, "result": m.Result, "heartbeat": m.Heartbeat, "bye": m.Bye,
+			"started": m.Started, "result": m.Result, "kill": m.Kill, "confused": m.Confused, "spawn": m.Spawn, "heartbeat": m.Heartbeat, "bye": m.Bye,
 			"retire": m.Retire, "gone": m.Gone, "cordon": m.Cordon, "resize": m.Resize, "git": m.Git, "revoke": m.Revoke,
 			"recreate": m.Recreate, "time": m.TimePasses, "restart": m.Restart,
 			// Twice, so that runs reach runners often.
-			"mint again": m.Mint, "enroll again": m.Enroll, "listen again": m.Listen, "start again": m.StartRun,
+			"spawn again": m.Spawn, "start again": m.StartRun, "started again": m.Started,
 		})
 		m.end(t)
 	})

@@ -1,0 +1,80 @@
+package hub_test
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"cloop.dev/cloop/internal/hub"
+)
+
+const wholeConfig = `names: [hub.example.com]
+sync:
+- name: fleet
+  url: https://git.example.com/fleet.git
+  ref: {branch: main}
+  path: ./hub
+  interval: 30s
+  caFile: ca.pem
+  username: bot
+  passwordFile: /etc/hub/password
+  allow: {names: ["team-*"], maxRunners: 10}
+`
+
+func TestTheConfiguration(t *testing.T) {
+	config, err := hub.ParseConfig("/etc/hub/config.yaml", []byte(wholeConfig))
+	check(t, err)
+	got := config.Syncs[0]
+	if got.Path != "hub" || got.Interval != 30*time.Second || got.CAFile != "/etc/hub/ca.pem" || got.PasswordFile != "/etc/hub/password" ||
+		got.Ref.Branch != "main" || got.Allow.MaxRunners != 10 || config.Names[0] != "hub.example.com" {
+		t.Fatalf("parsed %+v", got)
+	}
+	if empty, err := hub.ParseConfig("x", nil); err != nil || len(empty.Syncs) != 0 {
+		t.Fatalf("an empty file: %+v, %v", empty, err)
+	}
+}
+
+func TestEveryProblemOfAConfigurationIsNamed(t *testing.T) {
+	_, err := hub.ParseConfig("hub.yaml", []byte(`sync:
+- name: Not Legal
+  url: http://git.example.com/x
+  interval: soon
+- name: a
+  url: https://user:pass@git.example.com/x
+  ref: {commit: abc}
+  interval: 1ms
+  username: bot
+  allow: {names: ["["], maxRunners: -1}
+- name: a
+  url: https://git.example.com/x
+`))
+	for _, want := range []string{"lowercase", "https", `"soon"`, "40 hexadecimal", "at least 1s", "passwordFile", "no pattern", "negative", "another sync", "hub.yaml"} {
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%v does not name %q", err, want)
+		}
+	}
+	if strings.Contains(err.Error(), "pass@") {
+		t.Error("the problem quotes a password")
+	}
+	for _, bad := range []string{"sync: [{nam: x}]", "sync: {", "a: 1\n---\nb: 2"} {
+		if _, err := hub.ParseConfig("hub.yaml", []byte(bad)); err == nil {
+			t.Errorf("%q is accepted", bad)
+		}
+	}
+}
+
+func FuzzConfig(f *testing.F) {
+	f.Add([]byte(wholeConfig))
+	f.Add([]byte("sync: [{name: a, url: \"https://x\", interval: 0s}]"))
+	f.Fuzz(func(t *testing.T, data []byte) {
+		config, err := hub.ParseConfig("hub.yaml", data)
+		if err != nil {
+			return
+		}
+		for _, sync := range config.Syncs {
+			if !strings.HasPrefix(sync.URL, "https://") && !strings.HasPrefix(strings.ToLower(sync.URL), "https://") || sync.Interval < time.Second || sync.Path == "" {
+				t.Errorf("accepted %+v", sync)
+			}
+		}
+	})
+}
