@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 
+	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
@@ -37,13 +38,18 @@ func clusterConfig(kubeconfig, context string) (*rest.Config, error) {
 }
 
 // clusterClient is a client for our kinds. It reads the API server itself, no
-// cache, and makes no request until it is used.
+// cache, and makes no request until it is used. It asks for no discovery: the
+// kinds are known, and an account may be allowed nothing but to read them.
 func clusterClient(config *rest.Config) (client.WithWatch, error) {
 	scheme := runtime.NewScheme()
 	if err := v1alpha1.AddToScheme(scheme); err != nil {
 		return nil, err
 	}
-	kinds, err := client.NewWithWatch(config, client.Options{Scheme: scheme})
+	mapper := meta.NewDefaultRESTMapper(nil)
+	for _, kind := range []string{v1alpha1.ExecutorPoolKind, v1alpha1.HubPoolKind, v1alpha1.PoolSyncKind} {
+		mapper.Add(v1alpha1.GroupVersion.WithKind(kind), meta.RESTScopeNamespace)
+	}
+	kinds, err := client.NewWithWatch(config, client.Options{Scheme: scheme, Mapper: mapper})
 	if err != nil {
 		return nil, fmt.Errorf("connect to the cluster at %s: %w", config.Host, err)
 	}

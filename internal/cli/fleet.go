@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -133,10 +134,10 @@ func locate(arguments []string) (location, error) {
 		if err != nil || !filepath.IsLocal(relative) {
 			return at, fmt.Errorf("%s lies outside %s: check one repository at a time", argument, at.root)
 		}
-		if relative == "." {
-			return location{root: at.root}, nil
-		}
 		at.paths = append(at.paths, filepath.ToSlash(relative))
+	}
+	if slices.Contains(at.paths, ".") {
+		at.paths = nil
 	}
 	return at, nil
 }
