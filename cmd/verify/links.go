@@ -11,6 +11,9 @@ import (
 // link is a Markdown link or image whose target is not a URL.
 var link = regexp.MustCompile(`\]\(([^)\s]+)\)`)
 
+// code is text that Markdown takes as it stands, such as a pattern.
+var code = regexp.MustCompile("`[^`]*`")
+
 // links finds relative links in Markdown documents that lead nowhere.
 func links(root string) ([]string, error) {
 	names, err := treeFiles(root)
@@ -37,7 +40,7 @@ func links(root string) ([]string, error) {
 
 func deadLinks(root, name, line string) []string {
 	var dead []string
-	for _, found := range link.FindAllStringSubmatch(line, -1) {
+	for _, found := range link.FindAllStringSubmatch(code.ReplaceAllString(line, ""), -1) {
 		target := found[1]
 		if strings.Contains(target, "://") || strings.HasPrefix(target, "mailto:") || strings.HasPrefix(target, "#") {
 			continue

@@ -51,7 +51,7 @@ func TestDeadLinks(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(root, "docs", "start.md"), nil, 0o644); err != nil {
 		t.Fatal(err)
 	}
-	line := "[a](docs/start.md#top) [b](https://example.com/x) [c](#here) ![d](docs/gone.png)"
+	line := "[a](docs/start.md#top) [b](https://example.com/x) [c](#here) ![d](docs/gone.png) `^[a-z]([0-9]*)$`"
 	if got, want := deadLinks(root, "README.md", line), []string{"docs/gone.png"}; !slices.Equal(got, want) {
 		t.Errorf("dead links are %q, want %q", got, want)
 	}
