@@ -1,19 +1,24 @@
 // Command docgen writes the parts of docs/reference that come from Go code: the
-// command line, and the reasons and codes with what to do about each.
+// command line, the hub's HTTP API, and the reasons and codes with what to do
+// about each.
 //
 // In: the code it is compiled with, and the source of apis/ below the
-// repository's folder (-C, default "."). Out: commands.md and reasons.md,
-// always the same for the same code.
+// repository's folder (-C, default "."). Out: commands.md, openapi.json and
+// reasons.md, always the same for the same code.
 package main
 
 import (
 	"bytes"
+	"encoding/json"
 	"flag"
 	"fmt"
+	"net/http"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
 
 	"cloop.dev/cloop/internal/cli"
+	"cloop.dev/cloop/internal/hub/api"
 )
 
 func main() {
@@ -32,14 +37,36 @@ func run(root string) error {
 	if err != nil {
 		return err
 	}
+	description, err := openAPI()
+	if err != nil {
+		return err
+	}
 	folder := filepath.Join(root, "docs", "reference")
 	if err := os.MkdirAll(folder, 0o755); err != nil {
 		return err
 	}
-	for name, content := range map[string][]byte{"commands.md": commands.Bytes(), "reasons.md": reasons} {
+	for name, content := range map[string][]byte{
+		"commands.md": commands.Bytes(), "openapi.json": description, "reasons.md": reasons,
+	} {
 		if err := os.WriteFile(filepath.Join(folder, name), content, 0o644); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// openAPI is the description that a hub serves. The handler needs no store as
+// long as nobody calls an operation.
+func openAPI() ([]byte, error) {
+	answer := httptest.NewRecorder()
+	api.New(api.Options{}).ServeHTTP(answer, httptest.NewRequest(http.MethodGet, "/openapi.json", nil))
+	if answer.Code != http.StatusOK {
+		return nil, fmt.Errorf("the hub's API answers %d for its description", answer.Code)
+	}
+	var pretty bytes.Buffer
+	if err := json.Indent(&pretty, answer.Body.Bytes(), "", "  "); err != nil {
+		return nil, fmt.Errorf("read the hub's description of its API: %w", err)
+	}
+	pretty.WriteByte('\n')
+	return pretty.Bytes(), nil
 }

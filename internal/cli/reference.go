@@ -34,6 +34,9 @@ func writeCommands(w io.Writer, cmd *cobra.Command) {
 func writeCommand(w io.Writer, cmd *cobra.Command) {
 	fmt.Fprintf(w, "\n## %s\n\n%s.\n", cmd.CommandPath(), strings.TrimSuffix(cmd.Short, "."))
 	if cmd.HasAvailableSubCommands() {
+		if flags := flagText(cmd.PersistentFlags()); flags != "" {
+			fmt.Fprintf(w, "\nEach of its commands takes:\n\n```\n%s```\n", flags)
+		}
 		return
 	}
 	fmt.Fprintf(w, "\n```\n%s\n```\n", cmd.UseLine())
