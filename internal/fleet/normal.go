@@ -7,6 +7,7 @@ import (
 	"reflect"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -136,12 +137,14 @@ var plainQuantity = regexp.MustCompile(`^[+-]?[0-9.]{1,40}([eE][+-]?[0-9]{1,2}|[
 
 // quantity writes an amount as a fraction, which every spelling of it shares.
 func quantity(value any) any {
-	text, ok := value.(string)
-	if !ok {
-		if whole, isNumber := value.(int64); isNumber {
-			return big.NewRat(whole, 1).RatString()
-		}
-		return value
+	var text string
+	switch amount := value.(type) {
+	case string:
+		text = amount
+	case int64:
+		text = strconv.FormatInt(amount, 10)
+	case float64:
+		text = strconv.FormatFloat(amount, 'f', -1, 64)
 	}
 	if !plainQuantity.MatchString(text) {
 		return value
