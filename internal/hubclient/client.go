@@ -90,6 +90,10 @@ func (c *Client) WithToken(token secret.String) *Client {
 	return &other
 }
 
+// Format prints the hub's address for every verb: fmt would print the token,
+// whose own methods do not count inside a struct.
+func (c *Client) Format(f fmt.State, _ rune) { _, _ = io.WriteString(f, "hub "+c.URL()) }
+
 // URL is the hub's address.
 func (c *Client) URL() string { return c.base.String() }
 
@@ -159,7 +163,13 @@ func (c *Client) send(ctx context.Context, in call) (*http.Response, error) {
 
 func (c *Client) request(ctx context.Context, in call) (*http.Request, error) {
 	target := *c.base
-	target.Path += in.path
+	// The path is escaped already, so it goes where Go keeps the escaped form.
+	target.RawPath = c.base.EscapedPath() + in.path
+	path, err := url.PathUnescape(target.RawPath)
+	if err != nil {
+		return nil, fmt.Errorf("make the request %s %s: %w", in.method, in.path, err)
+	}
+	target.Path = path
 	if in.query != nil {
 		target.RawQuery = in.query.Encode()
 	}
