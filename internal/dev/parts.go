@@ -31,6 +31,10 @@ const (
 // NodeName is the process node's name in the cluster.
 const NodeName = "cloop-process-node"
 
+// runnerImage is what runner Pods name. The process node pulls nothing: it
+// runs this system's own binary.
+const runnerImage = "cloop.example.com/runner:dev"
+
 func metricsOf(part string) string { return part + "-metrics" }
 func healthOf(part string) string  { return part + "-health" }
 
@@ -164,10 +168,22 @@ func (s *System) start(part string) error {
 	if s.processes.Alive(part) {
 		return nil
 	}
-	if _, err := s.processes.Start(part, append([]string{s.executable}, s.arguments(part)...), nil); err != nil {
+	if _, err := s.processes.Start(part, append([]string{s.executable}, s.arguments(part)...), environment()); err != nil {
 		return fmt.Errorf("start the %s: %w", part, err)
 	}
 	return nil
+}
+
+// environment of a part: what finds programs and scratch space, and nothing
+// that the caller's shell says of another hub or cluster.
+func environment() []string {
+	var kept []string
+	for _, name := range []string{"PATH", "HOME", "TMPDIR"} {
+		if value, set := os.LookupEnv(name); set {
+			kept = append(kept, name+"="+value)
+		}
+	}
+	return kept
 }
 
 // arguments of a part's command line. Nothing secret is among them.
@@ -181,7 +197,7 @@ func (s *System) arguments(part string) []string {
 		return []string{"dev", "git-server", "--addr", s.address(gitPart), "--root", s.path("git"),
 			"--tls-cert", s.path("pki", "git.crt"), "--tls-key", s.path("pki", "git.key")}
 	case executorPart:
-		return s.controllerArguments(part, "executorpool", PoolNamespace)
+		return append(s.controllerArguments(part, "executorpool", PoolNamespace), "--runner-image", runnerImage)
 	case fleetPart:
 		return s.controllerArguments(part, "poolsync", FleetNamespace)
 	case nodePart:

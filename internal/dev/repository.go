@@ -24,29 +24,27 @@ type Repository struct {
 // branch is the only branch that the system's repositories have.
 const branch = "main"
 
-// clone opens the work tree in dir, cloning it first where it is missing.
+// clone opens the work tree in dir and fills it from the remote as long as it
+// has no commit. It may be repeated after it failed half-way.
 func clone(ctx context.Context, dir, url, caFile string) (*Repository, error) {
 	r := &Repository{Dir: dir, URL: url, caFile: caFile}
-	if _, err := os.Stat(filepath.Join(dir, ".git")); err == nil {
-		return r, nil
-	}
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return nil, err
 	}
-	for _, args := range [][]string{
-		{"init", "--quiet", "--initial-branch", branch},
-		{"remote", "add", "origin", url},
-	} {
-		if _, err := r.git(ctx, args...); err != nil {
-			return nil, err
-		}
-	}
-	if heads, err := r.git(ctx, "ls-remote", "--heads", "origin", branch); err != nil {
+	if _, err := r.git(ctx, "init", "--quiet", "--initial-branch", branch); err != nil {
 		return nil, err
-	} else if heads == "" {
+	}
+	if _, err := r.git(ctx, "config", "remote.origin.url", url); err != nil {
+		return nil, err
+	}
+	if _, err := r.Head(ctx); err == nil {
 		return r, nil
 	}
-	_, err := r.git(ctx, "pull", "--quiet", "origin", branch)
+	heads, err := r.git(ctx, "ls-remote", "--heads", "origin", branch)
+	if err != nil || heads == "" {
+		return r, err
+	}
+	_, err = r.git(ctx, "pull", "--quiet", "origin", branch)
 	return r, err
 }
 
@@ -119,7 +117,7 @@ func (r *Repository) Push(ctx context.Context) error {
 
 // Head returns the newest revision, 40 hex digits.
 func (r *Repository) Head(ctx context.Context) (string, error) {
-	return r.git(ctx, "rev-parse", "HEAD")
+	return r.git(ctx, "rev-parse", "--verify", "--quiet", "HEAD")
 }
 
 func (r *Repository) git(ctx context.Context, args ...string) (string, error) {
