@@ -11,6 +11,7 @@ import (
 	"strings"
 
 	"cloop.dev/cloop/apis/v1alpha1"
+	"cloop.dev/cloop/internal/fleet"
 )
 
 // constant is one constant of the apis, with what its source says of it.
@@ -63,7 +64,11 @@ func cell(c constant) string {
 	if _, said, ok := strings.Cut(c.note, " "); ok {
 		parts = append(parts, said)
 	}
-	if remedy := v1alpha1.Reason(c.value).Remedy(); remedy != "" {
+	remedy := v1alpha1.Reason(c.value).Remedy()
+	if remedy == "" {
+		remedy = fleet.CauseRemedy(c.value)
+	}
+	if remedy != "" {
 		parts = append(parts, remedy)
 	}
 	if len(parts) == 0 {
