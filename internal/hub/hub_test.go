@@ -26,7 +26,7 @@ const patience = 20 * time.Second
 
 // running is a hub in this process, served over TLS.
 type running struct {
-	t     *testing.T
+	t     testing.TB
 	dir   string
 	addr  string
 	pin   string
@@ -55,12 +55,12 @@ func (b *syncBuffer) String() string {
 }
 
 // serve starts a hub on a free port with a clock that stands still.
-func serve(t *testing.T, change func(*hub.Options)) *running {
+func serve(t testing.TB, change func(*hub.Options)) *running {
 	t.Helper()
 	return serveIn(t, t.TempDir(), change)
 }
 
-func serveIn(t *testing.T, dir string, change func(*hub.Options)) *running {
+func serveIn(t testing.TB, dir string, change func(*hub.Options)) *running {
 	t.Helper()
 	r := &running{t: t, dir: dir, log: &syncBuffer{}, clock: testclock.NewFakeClock(time.Now())}
 	ready := make(chan struct{})
@@ -158,7 +158,7 @@ func (r *running) enroll(controller *hubclient.Client, key string) (id string, r
 }
 
 // must fails the test on an error; the value is for readers only.
-func must(t *testing.T) func(any, error) {
+func must(t testing.TB) func(any, error) {
 	return func(_ any, err error) {
 		t.Helper()
 		if err != nil {
@@ -167,7 +167,7 @@ func must(t *testing.T) func(any, error) {
 	}
 }
 
-func check(t *testing.T, err error) {
+func check(t testing.TB, err error) {
 	t.Helper()
 	if err != nil {
 		t.Fatal(err)
@@ -175,7 +175,7 @@ func check(t *testing.T, err error) {
 }
 
 // wantCode fails unless the error is a problem of the code.
-func wantCode(t *testing.T, err error, code hubv1.Code) *hubv1.Problem {
+func wantCode(t testing.TB, err error, code hubv1.Code) *hubv1.Problem {
 	t.Helper()
 	var p *hubv1.Problem
 	if !errors.As(err, &p) || p.Code != code {
@@ -185,7 +185,7 @@ func wantCode(t *testing.T, err error, code hubv1.Code) *hubv1.Problem {
 }
 
 // until reads snapshots until one fits.
-func until[T any](t *testing.T, snapshots func(func(T, error) bool), what string, fits func(T) bool) T {
+func until[T any](t testing.TB, snapshots func(func(T, error) bool), what string, fits func(T) bool) T {
 	t.Helper()
 	for snapshot, err := range snapshots {
 		if err != nil {

@@ -3,6 +3,7 @@ package hub_test
 import (
 	"crypto/tls"
 	"errors"
+	"log/slog"
 	"net"
 	"net/http"
 	"os"
@@ -16,7 +17,7 @@ import (
 
 // pinned is a plain transport that trusts one key, for pages that the client
 // does not know.
-func pinned(t *testing.T, pin string) *http.Transport {
+func pinned(t testing.TB, pin string) *http.Transport {
 	t.Helper()
 	return &http.Transport{TLSClientConfig: &tls.Config{
 		InsecureSkipVerify: true, //nolint:gosec // the pin decides
@@ -84,7 +85,7 @@ func TestOptionsNameEveryProblem(t *testing.T) {
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	check(t, err)
 	defer func() { _ = listener.Close() }()
-	if err := hub.Run(t.Context(), hub.Options{Addr: listener.Addr().String(), DataDir: t.TempDir(), AdminTokenFile: filepath.Join(t.TempDir(), "a")}); err == nil {
+	if err := hub.Run(t.Context(), hub.Options{Addr: listener.Addr().String(), DataDir: t.TempDir(), AdminTokenFile: filepath.Join(t.TempDir(), "a"), Log: slog.New(slog.DiscardHandler)}); err == nil {
 		t.Error("a taken port is no error")
 	}
 }
