@@ -221,8 +221,11 @@ func (s *scan) resource(ctx context.Context, dir, file string, entry *yaml.Node,
 	}
 	if info.IsDir() {
 		inner, err := kustomizationIn(s.root, name)
-		if err != nil || inner == "" {
-			s.missing(file, entry, errors.New("the directory has no kustomization.yaml"))
+		if err == nil && inner == "" {
+			err = errors.New("the directory has no kustomization.yaml")
+		}
+		if err != nil {
+			s.missing(file, entry, err)
 			return nil
 		}
 		return s.visit(ctx, name, inner, depth+1)
@@ -265,7 +268,7 @@ func (s *scan) plugin(ctx context.Context, dir, file string, entry *yaml.Node, d
 	decoder := yaml.NewDecoder(strings.NewReader(string(text)))
 	for {
 		var document yaml.Node
-		if err := decoder.Decode(&document); err != nil {
+		if decoder.Decode(&document) != nil {
 			// The end, or text that kustomize cannot read either.
 			return nil
 		}

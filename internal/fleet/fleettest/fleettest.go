@@ -168,7 +168,7 @@ func writeFile(path, content string) error {
 // it printed.
 func (s *Server) git(dir string, args ...string) string {
 	s.t.Helper()
-	cmd := exec.Command("git", args...)
+	cmd := exec.CommandContext(s.t.Context(), "git", args...)
 	cmd.Dir = dir
 	cmd.Env = append(os.Environ(),
 		"GIT_CONFIG_NOSYSTEM=1", "GIT_CONFIG_GLOBAL="+os.DevNull,
