@@ -221,7 +221,8 @@ func (w *world) deletePod(name string) {
 		return
 	}
 	r := w.runners[p.RunnerID]
-	if p.Phase == pool.PodRunning && r.State == hubv1.RunnerBusy && !(w.spec.Deleting && w.spec.ForceDelete) {
+	forced := w.spec.Deleting && w.spec.ForceDelete
+	if p.Phase == pool.PodRunning && r.State == hubv1.RunnerBusy && !forced {
 		w.t.Fatalf("deleted the Pod of the busy runner %s", p.RunnerID)
 	}
 	delete(w.pods, name)
