@@ -216,12 +216,12 @@ func lookPath(name, dir string, environment []string) (string, error) {
 	result := fmt.Errorf("%s: %w", name, errNotFound)
 	for _, entry := range filepath.SplitList(lookup(environment, "PATH")) {
 		candidate := resolve(dir, filepath.Join(entry, name))
-		err := executable(candidate)
-		if err == nil {
-			return candidate, nil
+		// A directory that cannot be searched, or of that name, has no command.
+		if info, err := os.Stat(candidate); err != nil || info.IsDir() {
+			continue
 		}
-		if errors.Is(err, syscall.EACCES) {
-			result = err
+		if result = executable(candidate); result == nil {
+			return candidate, nil
 		}
 	}
 	return "", result

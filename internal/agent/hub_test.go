@@ -2,6 +2,7 @@ package agent_test
 
 import (
 	"context"
+	"fmt"
 	"io"
 	"log/slog"
 	"os"
@@ -194,7 +195,7 @@ func TestAnInterruptedRunStartsAgainOnTheNextRunner(t *testing.T) {
 	first, stop := context.WithCancel(ctx)
 	_, ended := s.runner(first, "runner-one")
 	gate := filepath.Join(t.TempDir(), "gate")
-	run := s.start(ctx, "sh", "-c", "echo up; [ -e "+gate+" ] || { touch "+gate+"; sleep 600; }")
+	run := s.start(ctx, "sh", "-c", "if [ -e "+gate+" ]; then echo up; else touch "+gate+"; echo up; sleep 600; fi")
 	s.await(ctx, run.ID, func(now hubv1.Run) bool { return now.LogBytes > 0 })
 	stop()
 	if err := <-ended; err == nil {
@@ -218,7 +219,7 @@ func BenchmarkQueuedToStarted(b *testing.B) {
 	s, ctx := startHub(b), context.Background()
 	var took []time.Duration
 	for b.Loop() {
-		_, ended := s.runner(ctx, "runner-"+strings.ToLower(time.Now().UTC().Format("150405-000000000")))
+		_, ended := s.runner(ctx, fmt.Sprintf("runner-%06d", len(took)))
 		for idle := false; !idle; time.Sleep(time.Millisecond) {
 			runners, err := s.admin.ListPoolRunners(ctx, "demo")
 			if err != nil {

@@ -167,8 +167,8 @@ func heard(latest hubv1.RunnerSnapshot, state hubv1.RunnerState) hubv1.RunnerSna
 
 // Bounds of the last word: it saves the hub a wait, and nothing depends on it.
 const (
-	byeTries   = 3
-	byeTimeout = 3 * time.Second
+	byeTries   = 2
+	byeTimeout = 2 * time.Second
 )
 
 // leave says goodbye to the hub, which then counts on this runner no more.

@@ -142,15 +142,25 @@ func (s *Supervisor) Exec(ctx context.Context, command Command) (Started, error)
 	}
 	select {
 	case in := <-s.started:
-		if in.Event == eventRefused {
-			return Started{}, fmt.Errorf("execute %s: %w", command.Path, in.Errno)
-		}
-		return Started{PID: in.PID, At: in.At}, nil
+		return in.verdict(command.Path)
 	case <-s.died:
-		return Started{}, ErrDied
+		// It may have started the command and died right after.
+		select {
+		case in := <-s.started:
+			return in.verdict(command.Path)
+		default:
+			return Started{}, ErrDied
+		}
 	case <-ctx.Done():
 		return Started{}, ctx.Err()
 	}
+}
+
+func (in event) verdict(path string) (Started, error) {
+	if in.Event == eventRefused {
+		return Started{}, fmt.Errorf("execute %s: %w", path, in.Errno)
+	}
+	return Started{PID: in.PID, At: in.At}, nil
 }
 
 // Exited gets one value when the command has ended.

@@ -155,7 +155,11 @@ func TestNothingOutlivesTheAgent(t *testing.T) {
 
 func TestAKilledSupervisorIsNoticed(t *testing.T) {
 	s := start(t)
-	started := sh(t, s, `sleep 60 & kill -9 $PPID; sleep 60`)
+	gate := filepath.Join(t.TempDir(), "gate")
+	started := sh(t, s, `sleep 60 & while [ ! -e `+gate+` ]; do sleep 0.01; done; kill -9 $PPID; sleep 60`)
+	if err := os.WriteFile(gate, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
 	exit := <-s.Exited()
 	if !errors.Is(exit.Err, supervisor.ErrDied) {
 		t.Errorf("got %+v, want ErrDied", exit)
