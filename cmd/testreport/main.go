@@ -33,8 +33,8 @@ func main() {
 	race := flag.Bool("race", false, "use the race detector where it can run")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	defer stop()
 	passed, err := run(ctx, *kubernetes, *race, flag.Args())
+	stop()
 	switch {
 	case err != nil:
 		fmt.Fprintf(os.Stderr, "testreport: %v\n", err)
