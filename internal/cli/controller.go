@@ -35,11 +35,11 @@ func (a *app) newControllerRunCommand() *cobra.Command {
 	)
 	cmd := &cobra.Command{
 		Use:   "run",
-		Short: "Run the controllers until they are told to stop",
-		Long: `Run controllers of a cluster until they are told to stop: the executor
-controller (executorpool), which starts runner Pods for one namespace's pools,
-or the fleet controller (poolsync), which applies a cluster's half of the fleet
-repository. Each wants a namespace, an account and a Lease of its own.`,
+		Short: "Run a controller until it is told to stop",
+		Long: `Run a controller of a cluster until it is told to stop: the executor controller
+(executorpool), which starts runner Pods for one namespace's pools, or the fleet
+controller (poolsync), which applies a cluster's half of the fleet repository.
+Each wants a namespace, an account and a Lease of its own.`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			// Kubernetes' libraries log through these two and nothing else.
@@ -59,13 +59,13 @@ repository. Each wants a namespace, an account and a Lease of its own.`,
 				o.CacheDir = filepath.Join(os.TempDir(), "cloop-cache")
 			}
 			if err := controllers.Run(cmd.Context(), o); err != nil {
-				return fmt.Errorf("run the controllers: %w", err)
+				return fmt.Errorf("run the controller: %w", err)
 			}
 			return nil
 		},
 	}
 	flags := cmd.Flags()
-	flags.StringSliceVar(&o.Controllers, "controllers", []string{"executorpool"}, "`CONTROLLER` to run, executorpool or poolsync; several times")
+	flags.StringSliceVar(&o.Controllers, "controllers", []string{"executorpool"}, "`CONTROLLER` to run: executorpool or poolsync")
 	flags.StringVar(&o.Namespace, "namespace", os.Getenv("POD_NAMESPACE"), "`NAMESPACE` to look after ($POD_NAMESPACE)")
 	flags.StringVar(&kubeconfig, "kubeconfig", "", "`FILE` with access to the cluster (default: the Pod's own account)")
 	flags.StringSliceVar(&o.AllowedHubs, "allowed-hub", nil, "`URL` of a hub that pools may name, several times; none: any https hub")
