@@ -2,11 +2,19 @@ package store
 
 import "sync"
 
-// Topics of the Bus.
-func PoolTopic(id string) string   { return "pool/" + id }
+// PoolTopic wakes for every change that a watcher of the pool may see.
+func PoolTopic(id string) string { return "pool/" + id }
+
+// RunnerTopic wakes for what its runner needs to know.
 func RunnerTopic(id string) string { return "runner/" + id }
-func RunTopic(id string) string    { return "run/" + id }
-func LogTopic(run string) string   { return "log/" + run }
+
+// RunTopic wakes for every change of the run but the growth of its log.
+func RunTopic(id string) string { return "run/" + id }
+
+// LogTopic wakes when the run's log has grown or ended.
+func LogTopic(run string) string { return "log/" + run }
+
+// SyncTopic wakes when the Git sync has run.
 func SyncTopic(name string) string { return "sync/" + name }
 
 // RevokedTopic wakes when a pool has become revoked, so that a sync whose

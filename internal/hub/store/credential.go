@@ -4,6 +4,7 @@ import (
 	"context"
 	"database/sql"
 	"encoding/json"
+	"errors"
 	"time"
 
 	"cloop.dev/cloop/apis/hubv1"
@@ -76,7 +77,7 @@ func (s *Store) AuthPool(ctx context.Context, text string) (Credential, error) {
 	}
 	err := s.reader.QueryRowContext(ctx, "SELECT id, pool_id FROM credentials WHERE hash = ? AND revoked_at IS NULL", token.Hash(text)).
 		Scan(&c.ID, &c.PoolID)
-	if err == sql.ErrNoRows {
+	if errors.Is(err, sql.ErrNoRows) {
 		return c, problem.New(hubv1.CodeUnauthenticated, "the pool credential is revoked or was never issued")
 	}
 	return c, err
@@ -182,7 +183,7 @@ func (tx *Tx) repeats(actor string, key Key, request any) (object string, repeat
 	err = tx.QueryRowContext(context.Background(), "SELECT request, object FROM idempotency WHERE actor = ? AND key = ?", actor, string(key)).
 		Scan(&was, &object)
 	switch {
-	case err == sql.ErrNoRows:
+	case errors.Is(err, sql.ErrNoRows):
 		return "", false, nil
 	case err != nil:
 		return "", false, err
