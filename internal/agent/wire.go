@@ -203,8 +203,12 @@ func (a *answer) next() ([]byte, int, error) {
 	switch {
 	case err != nil || length == 3 || length > maxPacket:
 		return nil, 0, fmt.Errorf("the Git server's answer is malformed at %q", a.buffer[:4])
-	case length < 3:
-		return nil, []int{kindFlush, kindDelimiter, kindResponseEnd}[length], nil
+	case length == 0:
+		return nil, kindFlush, nil
+	case length == 1:
+		return nil, kindDelimiter, nil
+	case length == 2:
+		return nil, kindResponseEnd, nil
 	}
 	data := a.buffer[:length-4]
 	if _, err := io.ReadFull(a.reader, data); err != nil {
