@@ -46,7 +46,7 @@ func TestRunnerFindsWhatItsPodPromises(t *testing.T) {
 		{Name: "tmp", VolumeSource: corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{}}},
 		{Name: "secret", VolumeSource: corev1.VolumeSource{Secret: &corev1.SecretVolumeSource{SecretName: "runner"}}},
 	}
-	pod = f.create(pod)
+	f.create(pod)
 	pod = f.ends("runner")
 	if pod.Status.Phase != corev1.PodSucceeded {
 		t.Fatalf("status %+v\nprepare says %s\nrunner says %s", pod.Status, f.log(pod, "prepare"), f.log(pod, "runner"))
