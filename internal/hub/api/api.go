@@ -3,6 +3,7 @@ package api
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"log/slog"
 	"net/http"
 	"time"
@@ -92,7 +93,8 @@ func init() {
 		p.Status = status
 		for _, err := range errs {
 			field := hubv1.FieldError{Message: "cannot be read"}
-			if detailer, ok := err.(huma.ErrorDetailer); ok {
+			var detailer huma.ErrorDetailer
+			if errors.As(err, &detailer) {
 				detail := detailer.ErrorDetail()
 				field = hubv1.FieldError{Location: detail.Location, Message: detail.Message}
 			} else if status < 500 && err != nil {
