@@ -143,8 +143,8 @@ func TestErrorsSayWhatToDo(t *testing.T) {
 		stderr string
 	}{
 		"unknown verb": {
-			[]string{"run", "strat"},
-			"cloop: unknown command \"strat\" for \"cloop run\": did you mean \"start\" (see `cloop run --help`)\n",
+			[]string{"run", "lst"},
+			"cloop: unknown command \"lst\" for \"cloop run\": did you mean \"list\" (see `cloop run --help`)\n",
 		},
 		"unknown flag": {
 			[]string{"run", "list", "--pool", "x"},

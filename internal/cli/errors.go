@@ -97,7 +97,7 @@ func chain(err error) []string {
 	var links []string
 	for err != nil {
 		links = append(links, fmt.Sprintf("%T: %s", err, oneLine(err.Error())))
-		switch wrapped := err.(type) {
+		switch wrapped := err.(type) { //nolint:errorlint // it takes one link of the chain at a time
 		case interface{ Unwrap() error }:
 			err = wrapped.Unwrap()
 		case interface{ Unwrap() []error }:

@@ -70,9 +70,7 @@ differ is always on display.`,
 			return a.options.checkOutput()
 		},
 	}
-	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
-		return usageError(cmd, err)
-	})
+	root.SetFlagErrorFunc(usageError)
 	flags := root.PersistentFlags()
 	flags.StringVar(&a.options.hub, "hub", "", "`URL` of the hub ($CLOOP_HUB)")
 	flags.StringVar(&a.options.hubCAFile, "hub-ca-file", "", "PEM `FILE` of the certificates that alone are trusted for the hub ($CLOOP_HUB_CA_FILE)")

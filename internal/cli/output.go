@@ -9,7 +9,6 @@ import (
 	"text/tabwriter"
 	"time"
 
-	"golang.org/x/term"
 	"sigs.k8s.io/yaml"
 )
 
@@ -171,10 +170,4 @@ func shortRevision(revision string) string {
 		return revision[:12]
 	}
 	return revision
-}
-
-// terminal says whether a stream is a person's terminal.
-func terminal(stream any) bool {
-	file, ok := stream.(*os.File)
-	return ok && term.IsTerminal(int(file.Fd()))
 }
