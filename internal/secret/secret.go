@@ -14,16 +14,24 @@ const redacted = "[redacted]"
 
 // String is a credential. Whatever verb, encoder or logger prints it, the
 // output is "[redacted]".
-type String struct{ value string }
+//
+// The value is behind a pointer because fmt calls no method on an unexported
+// field: there it prints an address.
+type String struct{ value *string }
 
 // New wraps a credential.
-func New(value string) String { return String{value: value} }
+func New(value string) String { return String{value: &value} }
 
 // Reveal returns the credential itself.
-func (s String) Reveal() string { return s.value }
+func (s String) Reveal() string {
+	if s.value == nil {
+		return ""
+	}
+	return *s.value
+}
 
 // Empty says whether there is no credential.
-func (s String) Empty() bool { return s.value == "" }
+func (s String) Empty() bool { return s.Reveal() == "" }
 
 // String is "[redacted]", for fmt.
 func (s String) String() string { return redacted }

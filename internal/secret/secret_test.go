@@ -22,7 +22,7 @@ func TestACredentialIsNeverPrinted(t *testing.T) {
 	}
 	printed := []string{log.String(), string(encoded)}
 	for _, verb := range []string{"%v", "%+v", "%#v", "%s", "%q", "%x", "%d"} {
-		printed = append(printed, fmt.Sprintf(verb, s), fmt.Sprintf(verb, &s), fmt.Sprintf(verb, struct{ C secret.String }{s}))
+		printed = append(printed, fmt.Sprintf(verb, s), fmt.Sprintf(verb, &s), fmt.Sprintf(verb, struct{ C secret.String }{s}), fmt.Sprintf(verb, struct{ c secret.String }{s}))
 	}
 	for _, text := range printed {
 		if strings.Contains(text, canary) || strings.Contains(text, fmt.Sprintf("%x", canary)) {
