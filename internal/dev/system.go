@@ -23,6 +23,7 @@ import (
 	"cloop.dev/cloop/e2e/cluster"
 	"cloop.dev/cloop/internal/hubclient"
 	"cloop.dev/cloop/internal/pki"
+	"cloop.dev/cloop/internal/processnode"
 	"cloop.dev/cloop/internal/secret"
 )
 
@@ -180,6 +181,10 @@ func Down(ctx context.Context, dir string) error {
 		if err := processes.Stop(running[i].Name); err != nil {
 			return err
 		}
+	}
+	// A node that was killed has left its runners running.
+	if err := processnode.Clean(filepath.Join(dir, "node")); err != nil {
+		return err
 	}
 	if st.Kubeconfig != "" {
 		if err := uninstall(ctx, st.Kubeconfig); err != nil {
