@@ -23,7 +23,7 @@ const (
 	maxEventMessage = 1024
 )
 
-// poolEvent is one Event on an ExecutorPool.
+// poolEvent is one Event on an ExecutorPool or a PoolSync.
 type poolEvent struct {
 	warning bool
 	reason  v1alpha1.Reason
@@ -84,7 +84,7 @@ type poolEvents struct {
 	clock    clock.PassiveClock
 
 	mu   sync.Mutex                                    // guards last
-	last map[types.NamespacedName]map[string]time.Time // pool → reason and key → when recorded
+	last map[types.NamespacedName]map[string]time.Time // object → reason and key → when recorded
 }
 
 func newPoolEvents(recorder record.EventRecorder, c clock.PassiveClock) *poolEvents {
@@ -93,15 +93,15 @@ func newPoolEvents(recorder record.EventRecorder, c clock.PassiveClock) *poolEve
 
 // record records the Event unless the same one was recorded lately. Nothing
 // that looks like a credential gets through.
-func (e *poolEvents) record(xpool *v1alpha1.ExecutorPool, event poolEvent) {
-	if !e.due(client.ObjectKeyFromObject(xpool), string(event.reason)+"/"+event.key) {
+func (e *poolEvents) record(object client.Object, event poolEvent) {
+	if !e.due(client.ObjectKeyFromObject(object), string(event.reason)+"/"+event.key) {
 		return
 	}
 	kind := corev1.EventTypeNormal
 	if event.warning {
 		kind = corev1.EventTypeWarning
 	}
-	e.recorder.Event(xpool, kind, string(event.reason), shorten(redact(event.message), maxEventMessage))
+	e.recorder.Event(object, kind, string(event.reason), shorten(redact(event.message), maxEventMessage))
 }
 
 func (e *poolEvents) due(name types.NamespacedName, key string) bool {
@@ -124,7 +124,7 @@ func (e *poolEvents) due(name types.NamespacedName, key string) bool {
 	return true
 }
 
-// forget drops what is remembered of a pool.
+// forget drops what is remembered of an object.
 func (e *poolEvents) forget(name types.NamespacedName) {
 	e.mu.Lock()
 	defer e.mu.Unlock()

@@ -93,7 +93,7 @@ func stripPod(object any) (any, error) {
 
 // setupExecutorPool adds the ExecutorPool controller to a manager.
 func setupExecutorPool(mgr ctrl.Manager, opts Options) error {
-	recorder, err := addRecorder(mgr)
+	recorder, err := addRecorder(mgr, v1alpha1.FieldManagerExecutorPool)
 	if err != nil {
 		return err
 	}
@@ -176,9 +176,10 @@ func (r *executorPoolReconciler) poolsOfSecret(ctx context.Context, object clien
 	return requests
 }
 
-// addRecorder returns a recorder of core/v1 Events that ends with the manager.
-// The recorder of events.k8s.io drops what is too long instead of cutting it.
-func addRecorder(mgr ctrl.Manager) (record.EventRecorder, error) {
+// addRecorder returns a recorder of a component's core/v1 Events that ends with
+// the manager. The recorder of events.k8s.io drops what is too long instead of
+// cutting it.
+func addRecorder(mgr ctrl.Manager, component string) (record.EventRecorder, error) {
 	clientset, err := kubernetes.NewForConfigAndClient(mgr.GetConfig(), mgr.GetHTTPClient())
 	if err != nil {
 		return nil, fmt.Errorf("make a client for Events: %w", err)
@@ -193,7 +194,7 @@ func addRecorder(mgr ctrl.Manager) (record.EventRecorder, error) {
 	if err != nil {
 		return nil, fmt.Errorf("add the Event recorder: %w", err)
 	}
-	return broadcaster.NewRecorder(mgr.GetScheme(), corev1.EventSource{Component: v1alpha1.FieldManagerExecutorPool}), nil
+	return broadcaster.NewRecorder(mgr.GetScheme(), corev1.EventSource{Component: component}), nil
 }
 
 // ownServiceAccount is the name of the ServiceAccount that the controller runs

@@ -45,10 +45,15 @@ func newPoolMetrics(registry prometheus.Registerer) *poolMetrics {
 			Name: "cloop_executor_pool_start_seconds", Help: "Time from the hub's snapshot to the created Pod.",
 			Buckets: []float64{.01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10},
 		}, pools)),
-		drifted: register(registry, prometheus.NewGaugeVec(prometheus.GaugeOpts{
-			Name: "cloop_pool_drift", Help: "Fields on which two surfaces of the pool disagree.",
-		}, append(pools, "surface"))),
+		drifted: driftGauge(registry),
 	}
+}
+
+// driftGauge is shared by all who compare two surfaces.
+func driftGauge(registry prometheus.Registerer) *prometheus.GaugeVec {
+	return register(registry, prometheus.NewGaugeVec(prometheus.GaugeOpts{
+		Name: "cloop_pool_drift", Help: "Fields on which two surfaces of the pool disagree.",
+	}, []string{"namespace", "pool", "surface"}))
 }
 
 // register registers a metric, or returns the one of the same name that is

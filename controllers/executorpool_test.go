@@ -112,7 +112,7 @@ func (s *stage) startController() {
 	if err != nil {
 		s.t.Fatal(err)
 	}
-	recorder, err := addRecorder(mgr)
+	recorder, err := addRecorder(mgr, v1alpha1.FieldManagerExecutorPool)
 	if err != nil {
 		s.t.Fatal(err)
 	}

@@ -1,0 +1,216 @@
+package controllers
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"sync/atomic"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/client-go/rest"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/healthz"
+	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
+
+	"cloop.dev/cloop/apis/v1alpha1"
+)
+
+// Names of controllers in Options.Controllers.
+const (
+	executorPoolController = "executorpool"
+	poolSyncController     = "poolsync"
+)
+
+// A standby takes over at most leaseDuration after a leader that died without a
+// word, and at once after one that was told to stop. The leader asks the API
+// server every leaseRetry, and stops acting when it got no answer for
+// leaseRenew, well before another may begin.
+const (
+	leaseDuration = 10 * time.Second
+	leaseRenew    = 7 * time.Second
+	leaseRetry    = 2 * time.Second
+	// stopWithin is how long a controller may finish what it is doing.
+	stopWithin = 10 * time.Second
+)
+
+// Run runs one controller until ctx ends. It returns an error for options that
+// make no sense, naming each, for an API server that does not answer at the
+// start, and when the process has lost its Lease; the process must then end,
+// because it gives the Lease back before everything has stopped.
+func Run(ctx context.Context, o Options) error {
+	if err := o.validate(); err != nil {
+		return err
+	}
+	mgr, err := ctrl.NewManager(restConfigOf(o), managerOptions(o))
+	if err != nil {
+		return fmt.Errorf("connect to the API server: %w", err)
+	}
+	setup := setupExecutorPool
+	if o.controller() == poolSyncController {
+		setup = setupPoolSync
+	}
+	if err := setup(mgr, o); err != nil {
+		return err
+	}
+	if err := addHealth(ctx, mgr, o); err != nil {
+		return err
+	}
+	if err := mgr.Start(ctx); err != nil {
+		return fmt.Errorf("run the %s controller: %w", o.controller(), err)
+	}
+	return nil
+}
+
+// controller is the one that the process runs, once the options are valid.
+func (o Options) controller() string { return o.Controllers[0] }
+
+// validate names everything that is wrong with the options.
+func (o Options) validate() error {
+	var problems []error
+	for _, name := range o.Controllers {
+		if name != executorPoolController && name != poolSyncController {
+			problems = append(problems, fmt.Errorf("there is no controller %q: name %s or %s", name, executorPoolController, poolSyncController))
+		}
+	}
+	switch {
+	case len(o.Controllers) == 0:
+		problems = append(problems, fmt.Errorf("no controller is named: name %s or %s", executorPoolController, poolSyncController))
+	case len(o.Controllers) > 1:
+		// One process would need the union of both accounts' rights.
+		problems = append(problems, errors.New("a process runs one controller: the namespace that runs code of projects must not hold the fleet controller's rights; start a process for each"))
+	}
+	if o.Namespace == "" {
+		problems = append(problems, errors.New("no namespace is named: name the one to look after"))
+	}
+	if o.RESTConfig == nil {
+		problems = append(problems, errors.New("no API server is named"))
+	}
+	if o.CacheDir == "" && len(o.Controllers) > 0 && o.controller() == poolSyncController {
+		problems = append(problems, errors.New("no cache directory is named: name one for clones of fleet repositories"))
+	}
+	return errors.Join(problems...)
+}
+
+// leaseName names the Lease and the account of a controller.
+func leaseName(controller string) string {
+	if controller == poolSyncController {
+		return v1alpha1.FieldManagerPoolSync
+	}
+	return v1alpha1.FieldManagerExecutorPool
+}
+
+// restConfigOf is the connection of a controller: it says who asks, and leaves
+// the bounding of requests to the API server, which sees all its clients.
+func restConfigOf(o Options) *rest.Config {
+	config := rest.CopyConfig(o.RESTConfig)
+	config.UserAgent = leaseName(o.controller())
+	if o.Build != "" {
+		config.UserAgent += "/" + o.Build
+	}
+	if config.QPS == 0 {
+		config.QPS = -1
+	}
+	return config
+}
+
+func managerOptions(o Options) ctrl.Options {
+	duration, renew, retry, stop := leaseDuration, leaseRenew, leaseRetry, stopWithin
+	return ctrl.Options{
+		Scheme:                  newScheme(),
+		Cache:                   cacheOptions(o),
+		Metrics:                 metricsserver.Options{BindAddress: o.MetricsAddr},
+		HealthProbeBindAddress:  o.HealthAddr,
+		GracefulShutdownTimeout: &stop,
+
+		LeaderElection:                o.LeaderElect,
+		LeaderElectionID:              leaseName(o.controller()),
+		LeaderElectionNamespace:       o.Namespace,
+		LeaderElectionReleaseOnCancel: true,
+		LeaseDuration:                 &duration,
+		RenewDeadline:                 &renew,
+		RetryPeriod:                   &retry,
+	}
+}
+
+// cacheOptions are what a controller keeps of the cluster, and only that: the
+// namespace's objects without managedFields, which nobody reads from a cache.
+func cacheOptions(o Options) cache.Options {
+	options := cache.Options{
+		DefaultNamespaces: map[string]cache.Config{o.Namespace: {}},
+		DefaultTransform:  cache.TransformStripManagedFields(),
+	}
+	if o.controller() == poolSyncController {
+		options.ByObject = poolSyncCacheOptions()
+	} else {
+		options.ByObject = executorPoolCacheOptions(o.Namespace)
+	}
+	return options
+}
+
+// cachedObjects are what a controller watches, as it asks its cache for them.
+func cachedObjects(controller string) []client.Object {
+	if controller == poolSyncController {
+		return []client.Object{&v1alpha1.PoolSync{}, newPool()}
+	}
+	return []client.Object{&v1alpha1.ExecutorPool{}, &corev1.Pod{}, metadataOf("ConfigMap"), metadataOf("Secret")}
+}
+
+func newScheme() *runtime.Scheme {
+	scheme := runtime.NewScheme()
+	for _, add := range []func(*runtime.Scheme) error{clientgoscheme.AddToScheme, v1alpha1.AddToScheme} {
+		if err := add(scheme); err != nil {
+			panic(err) // two types of one kind: a mistake in the code
+		}
+	}
+	return scheme
+}
+
+// addHealth serves /healthz, and /readyz once the caches hold the cluster. The
+// informers are asked for before the manager starts, so that a standby has them
+// too and takes over without reading the cluster first.
+func addHealth(ctx context.Context, mgr ctrl.Manager, o Options) error {
+	for _, object := range cachedObjects(o.controller()) {
+		if _, err := mgr.GetCache().GetInformer(ctx, object, cache.BlockUntilSynced(false)); err != nil {
+			return fmt.Errorf("watch %T: %w: are the definitions installed? `cloop executor controller crd | kubectl apply --server-side -f -`", object, err)
+		}
+	}
+	synced := &syncedCaches{cache: mgr.GetCache()}
+	if err := mgr.Add(synced); err != nil {
+		return fmt.Errorf("add the readiness check: %w", err)
+	}
+	if err := mgr.AddHealthzCheck("ping", healthz.Ping); err != nil {
+		return fmt.Errorf("add the health check: %w", err)
+	}
+	if err := mgr.AddReadyzCheck("caches", synced.check); err != nil {
+		return fmt.Errorf("add the readiness check: %w", err)
+	}
+	return nil
+}
+
+// syncedCaches remembers that the caches were filled once.
+type syncedCaches struct {
+	cache cache.Cache
+	done  atomic.Bool
+}
+
+// Start waits for the caches.
+func (s *syncedCaches) Start(ctx context.Context) error {
+	s.done.Store(s.cache.WaitForCacheSync(ctx))
+	return nil
+}
+
+// NeedLeaderElection says that a standby is ready as well.
+func (s *syncedCaches) NeedLeaderElection() bool { return false }
+
+func (s *syncedCaches) check(*http.Request) error {
+	if !s.done.Load() {
+		return errors.New("the caches are not filled yet")
+	}
+	return nil
+}

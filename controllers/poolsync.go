@@ -1,0 +1,305 @@
+package controllers
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/clock"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
+	logf "sigs.k8s.io/controller-runtime/pkg/log"
+
+	fluxmeta "github.com/fluxcd/pkg/apis/meta"
+
+	"cloop.dev/cloop/apis/v1alpha1"
+	"cloop.dev/cloop/internal/fleet"
+	"cloop.dev/cloop/schemas"
+)
+
+// poolSyncReconciler holds a cluster to what a path of a fleet repository says.
+//
+// A pass climbs a ladder of steps: what Git wants (resolve, build), then what
+// the cluster has and lacks (look, apply, prune). A pass that only follows a
+// change in the cluster does not ask Git: it holds the cluster to the build that
+// was applied last. So does one that cannot read Git or refuses what it reads.
+type poolSyncReconciler struct {
+	// The cluster. client writes PoolSyncs; pools are ExecutorPools from a cache
+	// without managedFields; live asks the API server.
+	client   client.Client
+	pools    client.Reader
+	live     client.Reader
+	appliers *appliers
+
+	// Git.
+	cacheDir  string
+	validator *schemas.Validator
+
+	// Reporting.
+	events  *poolEvents
+	metrics *syncMetrics
+
+	// Time.
+	clock  clock.PassiveClock
+	jitter func(time.Duration) time.Duration
+
+	mu       sync.Mutex                           // guards memories, not what they point to
+	memories map[types.NamespacedName]*syncMemory // PoolSync → what is remembered of it
+}
+
+// syncMemory is what the process remembers of one PoolSync. controller-runtime
+// never reconciles one object twice at a time, so nothing guards its fields.
+type syncMemory struct {
+	uid types.UID
+	// git reads the repository; gitFor is what it was opened with.
+	git    *fleet.Git
+	gitFor string
+	// newest is what Git said last, also where it is refused; applied is what
+	// the cluster is held to. They are one where all is well.
+	newest  *build
+	applied *build
+	// source is why the last full pass could not read Git or refused what it
+	// read; nil: neither.
+	source *stageError
+	// due is when Git is asked without a trigger; failures counts those in a row
+	// that may pass by themselves.
+	due      time.Time
+	failures int
+	// generation and approval are what the last full pass saw.
+	generation int64
+	approval   string
+}
+
+// syncPass is one look at a PoolSync.
+type syncPass struct {
+	// sync is the object as it was read; status is what becomes of its status.
+	sync   *v1alpha1.PoolSync
+	status *v1alpha1.PoolSyncStatus
+	memory *syncMemory
+	// full: Git is asked.
+	full bool
+	// commit that Git named in this pass.
+	commit string
+	// target is what the cluster is held to; nil: nothing is known of it.
+	target *build
+	// sights: one for each object of target that was looked at.
+	sights []*sight
+	// changes counts what was created, configured and deleted.
+	changes changes
+	// waits are pruned objects that are not gone yet.
+	waits int
+	// err is the first failure.
+	err *stageError
+}
+
+func (p *syncPass) name() types.NamespacedName { return client.ObjectKeyFromObject(p.sync) }
+
+// fail keeps the first failure: what comes after is often its consequence.
+func (p *syncPass) fail(err *stageError) {
+	if p.err == nil {
+		p.err = err
+	}
+}
+
+// fresh says that target is what Git wants, as far as is known, and that
+// nothing went wrong so far.
+func (p *syncPass) fresh() bool { return p.err == nil && p.target == p.memory.newest }
+
+// step is one rung of the ladder.
+type step struct {
+	name string
+	do   func(context.Context, *syncPass) *stageError
+}
+
+// Reconcile makes one pass.
+func (r *poolSyncReconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.Result, error) {
+	sync := &v1alpha1.PoolSync{}
+	// Not from the cache: a status that lags would be taken for what is there,
+	// and entries of the inventory would be lost.
+	if err := r.live.Get(ctx, request.NamespacedName, sync); err != nil {
+		if client.IgnoreNotFound(err) == nil {
+			r.forget(request.NamespacedName)
+			return ctrl.Result{}, nil
+		}
+		return ctrl.Result{}, fmt.Errorf("read PoolSync %s: %w", request.NamespacedName, err)
+	}
+	p := &syncPass{sync: sync, status: sync.Status.DeepCopy(), memory: r.memory(sync)}
+	switch {
+	case sync.DeletionTimestamp != nil:
+		return r.finalize(ctx, p)
+	case sync.Spec.Suspend:
+		return ctrl.Result{}, r.suspend(ctx, p)
+	}
+	if err := r.addFinalizer(ctx, sync); err != nil {
+		return ctrl.Result{}, err
+	}
+	r.run(ctx, p)
+	if err := r.report(ctx, p); err != nil {
+		return ctrl.Result{}, err
+	}
+	return ctrl.Result{RequeueAfter: r.wait(p)}, nil
+}
+
+// run climbs the ladder.
+func (r *poolSyncReconciler) run(ctx context.Context, p *syncPass) {
+	ctx, cancel := context.WithTimeout(ctx, p.sync.Spec.Timeout.Duration)
+	defer cancel()
+	started := r.clock.Now()
+	before := p.status.LastAppliedRevision
+	p.full = r.dueNow(p)
+	m := p.memory
+	if p.full {
+		m.source = r.climb(ctx, p, []step{{"resolve", r.resolve}, {"build", r.build}})
+	}
+	p.fail(m.source)
+	if p.target = m.applied; m.source == nil {
+		p.target = m.newest
+	}
+	if p.target != nil {
+		p.fail(r.climb(ctx, p, []step{{"look", r.look}, {"apply", r.apply}, {"prune", r.prune}}))
+	}
+	r.settle(p)
+	if p.status.LastAppliedRevision != before {
+		r.metrics.synced(p.name(), r.clock.Since(started))
+	}
+}
+
+// climb carries out steps until one fails.
+func (r *poolSyncReconciler) climb(ctx context.Context, p *syncPass, steps []step) *stageError {
+	log := logf.FromContext(ctx).V(1)
+	for _, s := range steps {
+		started := r.clock.Now()
+		err := s.do(ctx, p)
+		log.Info("climbs", "step", s.name, "took", r.clock.Since(started).String(), "revision", p.status.LastAttemptedRevision, "failed", err != nil)
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// dueNow says whether Git is asked in this pass: in time, after a change of the
+// spec, on request, and when a prune was approved.
+func (r *poolSyncReconciler) dueNow(p *syncPass) bool {
+	m := p.memory
+	request := requestOf(p.sync)
+	approval := p.sync.Annotations[v1alpha1.AnnotationApprovePrune]
+	due := !r.clock.Now().Before(m.due) || m.generation != p.sync.Generation ||
+		request != "" && request != p.status.LastHandledReconcileAt || approval != m.approval
+	if due {
+		m.generation, m.approval = p.sync.Generation, approval
+	}
+	return due
+}
+
+// maxRequest is the API's bound on status.lastHandledReconcileAt, in bytes.
+const maxRequest = 1024
+
+// requestOf is the request to reconcile that the PoolSync carries.
+func requestOf(sync *v1alpha1.PoolSync) string {
+	return shorten(sync.Annotations[fluxmeta.ReconcileRequestAnnotation], maxRequest)
+}
+
+// settle ends a pass: it notes what was applied and served, and decides when Git
+// is asked next.
+func (r *poolSyncReconciler) settle(p *syncPass) {
+	m := p.memory
+	if p.full {
+		if request := requestOf(p.sync); request != "" {
+			p.status.LastHandledReconcileAt = request
+		}
+	}
+	if p.target != nil && p.fresh() {
+		p.status.LastAppliedRevision = p.target.revision
+	}
+	interval := p.sync.Spec.Interval.Duration
+	switch {
+	case !p.full && (p.err == nil || p.err == m.source):
+		// The clock of the last full pass runs on.
+	case p.err == nil:
+		m.failures = 0
+		m.due = r.clock.Now().Add(r.jitter(interval))
+	case p.err.stalled:
+		// Only a change of Git or of the object helps: no hurry.
+		m.failures = 0
+		if p.full {
+			m.due = r.clock.Now().Add(r.jitter(interval))
+		}
+	default:
+		last := interval
+		if retry := p.sync.Spec.RetryInterval; retry != nil && retry.Duration > 0 {
+			last = retry.Duration
+		}
+		m.due = r.clock.Now().Add(r.jitter(backoff(m.failures, last)))
+		m.failures++
+	}
+}
+
+// retrySoonest is the wait after the first failure.
+const retrySoonest = time.Second
+
+// backoff is the wait after so many failures before this one.
+func backoff(failures int, last time.Duration) time.Duration {
+	wait := retrySoonest << min(failures, 16)
+	return min(wait, last)
+}
+
+// wait is how long until the PoolSync is looked at without a trigger.
+func (r *poolSyncReconciler) wait(p *syncPass) time.Duration {
+	now := r.clock.Now()
+	next := p.memory.due
+	for i := range p.status.Drift {
+		if corrected := p.status.Drift[i].Corrected; corrected != nil {
+			if gone := corrected.Add(keepCorrected); gone.Before(next) {
+				next = gone
+			}
+		}
+	}
+	// Zero would mean never.
+	return max(next.Sub(now), 10*time.Millisecond)
+}
+
+func (r *poolSyncReconciler) addFinalizer(ctx context.Context, sync *v1alpha1.PoolSync) error {
+	if controllerutil.ContainsFinalizer(sync, v1alpha1.FinalizerPoolSync) {
+		return nil
+	}
+	changed := sync.DeepCopy()
+	controllerutil.AddFinalizer(changed, v1alpha1.FinalizerPoolSync)
+	patch := client.MergeFromWithOptions(sync.DeepCopy(), client.MergeFromWithOptimisticLock{})
+	if err := r.client.Patch(ctx, changed, patch); err != nil {
+		return fmt.Errorf("add the finalizer to PoolSync %s: %w", sync.Name, err)
+	}
+	sync.Finalizers, sync.ResourceVersion = changed.Finalizers, changed.ResourceVersion
+	return nil
+}
+
+// memory returns what is remembered of the PoolSync. One that was deleted and
+// made again starts anew.
+func (r *poolSyncReconciler) memory(sync *v1alpha1.PoolSync) *syncMemory {
+	name := client.ObjectKeyFromObject(sync)
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	m, ok := r.memories[name]
+	if !ok || m.uid != sync.UID {
+		m = &syncMemory{uid: sync.UID}
+		r.memories[name] = m
+	}
+	return m
+}
+
+// forget ends all that there is of a PoolSync in this process.
+func (r *poolSyncReconciler) forget(name types.NamespacedName) {
+	r.mu.Lock()
+	m := r.memories[name]
+	delete(r.memories, name)
+	r.mu.Unlock()
+	if m == nil {
+		return
+	}
+	r.removeClone(m)
+	r.events.forget(name)
+	r.metrics.forget(name, m.applied)
+}

@@ -1,0 +1,114 @@
+package controllers
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"cloop.dev/cloop/apis/v1alpha1"
+	"cloop.dev/cloop/internal/fleet"
+)
+
+// announceOutcome records Events: when something was applied, when something
+// begins to be wrong, and each difference once when it comes and once when it
+// goes.
+func (r *poolSyncReconciler) announceOutcome(p *syncPass, history driftHistory) {
+	if p.changes.any() && p.err == nil && p.target != nil {
+		r.events.record(p.sync, poolEvent{
+			reason: v1alpha1.ReasonReconciliationSucceeded, message: fmt.Sprintf("applied %s: %s", p.target.revision, p.changes),
+			key: p.target.revision,
+		})
+	}
+	ready := meta.FindStatusCondition(p.sync.Status.Conditions, v1alpha1.ConditionReady)
+	if p.err != nil && (ready == nil || ready.Status != metav1.ConditionFalse || ready.Reason != string(p.err.reason)) {
+		r.events.record(p.sync, poolEvent{
+			warning: true, reason: p.err.reason, message: p.err.message(), key: p.status.LastAttemptedRevision,
+		})
+	}
+	for i := range history.detected {
+		e := &history.detected[i]
+		r.events.record(p.sync, poolEvent{warning: true, reason: v1alpha1.ReasonDriftDetected, message: driftMessage(e), key: driftEventKey(e)})
+	}
+	for i := range history.corrected {
+		e := &history.corrected[i]
+		r.events.record(p.sync, poolEvent{reason: v1alpha1.ReasonDriftCorrected, message: fmt.Sprintf("%s %s/%s %s is as Git says again", e.Kind, e.Namespace, e.Name, shownPath(e)), key: driftEventKey(e)})
+	}
+}
+
+func driftEventKey(e *v1alpha1.DriftEntry) string {
+	return fmt.Sprint(keyOf(e), e.Since.Unix())
+}
+
+// maxShown bounds a value in an Event, in bytes.
+const maxShown = 128
+
+func driftMessage(e *v1alpha1.DriftEntry) string {
+	message := fmt.Sprintf("%s %s/%s %s: Git has %s, the cluster %s (%s",
+		e.Kind, e.Namespace, e.Name, shownPath(e), orElse(shorten(e.Git, maxShown), "nothing"), orElse(shorten(e.Cluster, maxShown), "nothing"), e.Cause)
+	if e.Manager != "" {
+		message += ", by " + e.Manager
+	}
+	return message + ")"
+}
+
+func shownPath(e *v1alpha1.DriftEntry) string { return orElse(e.Path, "as a whole") }
+
+// syncMetrics are the fleet controller's metrics.
+type syncMetrics struct {
+	duration *prometheus.HistogramVec
+	drifted  *prometheus.GaugeVec
+}
+
+func newSyncMetrics(registry prometheus.Registerer) *syncMetrics {
+	return &syncMetrics{
+		duration: register(registry, prometheus.NewHistogramVec(prometheus.HistogramOpts{
+			Name: "cloop_fleet_sync_duration_seconds", Help: "Time of a sync that applied a new revision.",
+			Buckets: []float64{.05, .1, .25, .5, 1, 2.5, 5, 10, 30, 120},
+		}, []string{"sync"})),
+		drifted: driftGauge(registry),
+	}
+}
+
+func (m *syncMetrics) synced(name types.NamespacedName, took time.Duration) {
+	m.duration.WithLabelValues(name.String()).Observe(took.Seconds())
+}
+
+// drift counts open differences of each pool that was looked at, so that a pool
+// without any shows as 0.
+func (m *syncMetrics) drift(p *syncPass) {
+	for _, s := range p.sights {
+		if !s.id.isPool() {
+			continue
+		}
+		open := 0
+		for i := range p.status.Drift {
+			e := &p.status.Drift[i]
+			if e.Corrected == nil && e.Kind == s.id.kind && e.Namespace == s.id.namespace && e.Name == s.id.name {
+				open++
+			}
+		}
+		m.drifted.WithLabelValues(s.id.namespace, s.id.name, fleet.SurfaceGitCluster).Set(float64(open))
+	}
+}
+
+// forget drops the series of a PoolSync that is gone, and of its pools.
+func (m *syncMetrics) forget(name types.NamespacedName, applied *build) {
+	m.duration.DeleteLabelValues(name.String())
+	m.forgetPools(applied, nil)
+}
+
+// forgetPools drops the series of pools that one build has and the next lacks.
+func (m *syncMetrics) forgetPools(before, after *build) {
+	if before == nil {
+		return
+	}
+	for id := range before.byID {
+		if id.isPool() && (after == nil || after.byID[id] == nil) {
+			m.drifted.DeleteLabelValues(id.namespace, id.name, fleet.SurfaceGitCluster)
+		}
+	}
+}

@@ -1,0 +1,138 @@
+package controllers
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"time"
+
+	"k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/tools/record"
+	"k8s.io/utils/clock"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/builder"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller"
+	"sigs.k8s.io/controller-runtime/pkg/event"
+	"sigs.k8s.io/controller-runtime/pkg/handler"
+	"sigs.k8s.io/controller-runtime/pkg/metrics"
+	"sigs.k8s.io/controller-runtime/pkg/predicate"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	"github.com/fluxcd/pkg/runtime/jitter"
+
+	"cloop.dev/cloop/apis/v1alpha1"
+	"cloop.dev/cloop/schemas"
+)
+
+const (
+	// syncsAtOnce are reconciled in parallel.
+	syncsAtOnce = 4
+	// syncJitter spreads the syncs of a fleet's clusters, which were started by
+	// one rollout, over the interval.
+	syncJitter = 0.1
+)
+
+// poolSyncCacheOptions are what the fleet controller caches beside its own kind:
+// ExecutorPools of all namespaces, because an overlay may name any, without
+// status and managedFields. Who wrote a field is read when one differs.
+func poolSyncCacheOptions() map[client.Object]cache.ByObject {
+	return map[client.Object]cache.ByObject{
+		newPool(): {Namespaces: map[string]cache.Config{cache.AllNamespaces: {}}, Transform: stripPool},
+	}
+}
+
+// newPool is an empty ExecutorPool. It is compared with what Git says, so it must
+// not lose what a Go type does not know or spells differently.
+func newPool() *unstructured.Unstructured {
+	pool := &unstructured.Unstructured{}
+	pool.SetGroupVersionKind(v1alpha1.GroupVersion.WithKind(v1alpha1.ExecutorPoolKind))
+	return pool
+}
+
+// stripPool keeps of an ExecutorPool what is compared.
+func stripPool(object any) (any, error) {
+	pool, ok := object.(*unstructured.Unstructured)
+	if !ok {
+		return object, nil
+	}
+	pool.SetManagedFields(nil)
+	delete(pool.Object, "status")
+	return pool, nil
+}
+
+// setupPoolSync adds the PoolSync controller to a manager.
+func setupPoolSync(mgr ctrl.Manager, opts Options) error {
+	recorder, err := addRecorder(mgr, v1alpha1.FieldManagerPoolSync)
+	if err != nil {
+		return err
+	}
+	return addPoolSync(mgr, opts, recorder, clock.RealClock{})
+}
+
+// addPoolSync is setupPoolSync with what tests replace.
+func addPoolSync(mgr ctrl.Manager, opts Options, recorder record.EventRecorder, c clock.PassiveClock) error {
+	validator, err := schemas.NewValidator()
+	if err != nil {
+		return fmt.Errorf("load the schemas: %w", err)
+	}
+	r := &poolSyncReconciler{
+		client:    client.WithFieldOwner(mgr.GetClient(), v1alpha1.FieldManagerPoolSync),
+		pools:     mgr.GetCache(),
+		live:      mgr.GetAPIReader(),
+		appliers:  newAppliers(mgr.GetConfig(), mgr.GetRESTMapper(), mgr.GetScheme()),
+		cacheDir:  opts.CacheDir,
+		validator: validator,
+		events:    newPoolEvents(recorder, c),
+		metrics:   newSyncMetrics(metrics.Registry),
+		clock:     c,
+		jitter:    jittered,
+		memories:  map[types.NamespacedName]*syncMemory{},
+	}
+	err = ctrl.NewControllerManagedBy(mgr).
+		Named(poolSyncController).
+		For(&v1alpha1.PoolSync{}, builder.WithPredicates(predicate.Or[client.Object](
+			// A request to reconcile and an approval are annotations.
+			predicate.GenerationChangedPredicate{}, predicate.AnnotationChangedPredicate{},
+		))).
+		Watches(newPool(), handler.EnqueueRequestsFromMapFunc(poolSyncOf(opts.Namespace)), builder.WithPredicates(definitionChanged())).
+		WithOptions(controller.Options{
+			MaxConcurrentReconciles: syncsAtOnce,
+			SkipNameValidation:      new(true), // several managers of one process, in tests
+		}).
+		Complete(r)
+	if err != nil {
+		return fmt.Errorf("add the PoolSync controller: %w", err)
+	}
+	return nil
+}
+
+// jittered is d, a little more or less. Each call has a generator of its own:
+// several reconciles run at once.
+func jittered(d time.Duration) time.Duration { return jitter.Percent(syncJitter, nil)(d) }
+
+// poolSyncOf finds the PoolSync that applied an object, by its labels. Those
+// outside the namespace that is looked after are somebody else's.
+func poolSyncOf(namespace string) handler.MapFunc {
+	return func(_ context.Context, object client.Object) []reconcile.Request {
+		labels := object.GetLabels()
+		name := types.NamespacedName{Namespace: labels[v1alpha1.LabelPoolSyncNamespace], Name: labels[v1alpha1.LabelPoolSyncName]}
+		if name.Name == "" || name.Namespace != namespace && namespace != "" {
+			return nil
+		}
+		return []reconcile.Request{{NamespacedName: name}}
+	}
+}
+
+// definitionChanged lets through what may be drift: anything that a person may
+// have changed. A status, which changes all the time, is none of that.
+func definitionChanged() predicate.Predicate {
+	return predicate.Funcs{UpdateFunc: func(e event.UpdateEvent) bool {
+		return e.ObjectOld.GetGeneration() != e.ObjectNew.GetGeneration() ||
+			!maps.Equal(e.ObjectOld.GetLabels(), e.ObjectNew.GetLabels()) ||
+			!equality.Semantic.DeepEqual(e.ObjectOld.GetAnnotations(), e.ObjectNew.GetAnnotations())
+	}}
+}

@@ -1,0 +1,233 @@
+package controllers
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
+
+	"github.com/fluxcd/pkg/ssa"
+
+	"cloop.dev/cloop/apis/v1alpha1"
+)
+
+// leftover is an object that was applied and is not wanted any more.
+type leftover struct {
+	object *unstructured.Unstructured
+	// leaving: it is being deleted, an ExecutorPool that drains.
+	leaving bool
+}
+
+// prune deletes what an earlier revision applied and the present one lacks, and
+// keeps the inventory. What is not gone yet stays in it.
+func (r *poolSyncReconciler) prune(ctx context.Context, p *syncPass) *stageError {
+	wanted := inventoryOf(p.target.objects)
+	if !p.sync.Spec.Prune {
+		p.status.Inventory = wanted
+		return nil
+	}
+	obsolete := without(p.status.Inventory, p.target.byID)
+	if len(obsolete) == 0 {
+		p.status.Inventory = wanted
+		return nil
+	}
+	manager, err := r.appliers.of(p.sync)
+	if err != nil {
+		return transient(v1alpha1.ReasonPruneFailed, err)
+	}
+	left, err := survivors(ctx, p.sync, manager, obsolete)
+	if err != nil {
+		return transient(v1alpha1.ReasonPruneFailed, err)
+	}
+	// Whatever fails from here on, what is there stays known.
+	defer func() {
+		p.waits = len(left)
+		p.status.Inventory = merged(wanted, inventoryOf(objectsOf(left)))
+	}()
+	doomed := slices.DeleteFunc(slices.Clone(left), func(l leftover) bool { return l.leaving })
+	// A pass that failed, or holds the cluster to an older build, knows too
+	// little to delete.
+	if len(doomed) == 0 || !p.fresh() {
+		return nil
+	}
+	if refusal := withinLimit(p, objectsOf(doomed)); refusal != nil {
+		return refusal
+	}
+	if err := r.delete(ctx, p, manager, doomed); err != nil {
+		return transient(v1alpha1.ReasonPruneFailed, err)
+	}
+	remaining, err := survivors(ctx, p.sync, manager, inventoryOf(objectsOf(left)))
+	if err != nil {
+		return transient(v1alpha1.ReasonPruneFailed, err)
+	}
+	left = remaining
+	return nil
+}
+
+func (r *poolSyncReconciler) delete(ctx context.Context, p *syncPass, manager *ssa.ResourceManager, doomed []leftover) error {
+	options := ssa.DefaultDeleteOptions()
+	options.PropagationPolicy = metav1.DeletePropagationBackground
+	// Another PoolSync may have taken the object over since it was looked at.
+	options.Inclusions = manager.GetOwnerLabels(p.sync.Name, p.sync.Namespace)
+	if _, err := manager.DeleteAll(ctx, objectsOf(doomed), options); err != nil {
+		return err
+	}
+	p.changes.deleted += len(doomed)
+	return nil
+}
+
+// withinLimit refuses to delete too much at once without a person's word.
+func withinLimit(p *syncPass, doomed []*unstructured.Unstructured) *stageError {
+	limit, all := p.sync.Spec.PruneLimit, len(p.status.Inventory)
+	overCount := len(doomed) > int(limit.Count)
+	overPercent := limit.Percent > 0 && len(doomed)*100 > int(limit.Percent)*all
+	approval := p.sync.Annotations[v1alpha1.AnnotationApprovePrune]
+	if !overCount && !overPercent || approval == p.target.revision || approval == p.target.commit {
+		return nil
+	}
+	names := make([]string, len(doomed))
+	for i, object := range doomed {
+		names[i] = idOf(object).String()
+	}
+	slices.Sort(names)
+	const shown = 5
+	if more := len(names) - shown; more > 0 {
+		names = append(names[:shown], fmt.Sprintf("and %d more", more))
+	}
+	return stalled(v1alpha1.ReasonPruneNeedsApproval, fmt.Errorf(
+		"%s lacks %d of %d objects, and one sync prunes at most %d and %d%%: %s; to approve: kubectl annotate --overwrite --namespace %s poolsync %s %s=%s",
+		p.target.revision, len(doomed), all, limit.Count, limit.Percent, strings.Join(names, ", "),
+		p.sync.Namespace, p.sync.Name, v1alpha1.AnnotationApprovePrune, p.target.commit))
+}
+
+// survivors are the entries that still exist and are still this PoolSync's.
+func survivors(ctx context.Context, sync *v1alpha1.PoolSync, manager *ssa.ResourceManager, entries []v1alpha1.InventoryEntry) ([]leftover, error) {
+	var left []leftover
+	ours := manager.GetOwnerLabels(sync.Name, sync.Namespace)
+	for _, entry := range entries {
+		object := &unstructured.Unstructured{}
+		object.SetGroupVersionKind(schema.FromAPIVersionAndKind(entry.APIVersion, entry.Kind))
+		err := manager.Client().Get(ctx, client.ObjectKey{Namespace: entry.Namespace, Name: entry.Name}, object)
+		switch {
+		case apierrors.IsNotFound(err), meta.IsNoMatchError(err):
+		case err != nil:
+			return nil, fmt.Errorf("read %s %s/%s: %w", entry.Kind, entry.Namespace, entry.Name, err)
+		case contains(object.GetLabels(), ours):
+			left = append(left, leftover{object, object.GetDeletionTimestamp() != nil})
+		}
+	}
+	return left, nil
+}
+
+func objectsOf(left []leftover) []*unstructured.Unstructured {
+	objects := make([]*unstructured.Unstructured, len(left))
+	for i := range left {
+		objects[i] = left[i].object
+	}
+	return objects
+}
+
+// inventoryOf lists objects in the order in which the inventory has them.
+func inventoryOf(objects []*unstructured.Unstructured) []v1alpha1.InventoryEntry {
+	entries := make([]v1alpha1.InventoryEntry, len(objects))
+	for i, object := range objects {
+		entries[i] = v1alpha1.InventoryEntry{
+			APIVersion: object.GetAPIVersion(), Kind: object.GetKind(), Namespace: object.GetNamespace(), Name: object.GetName(),
+		}
+	}
+	return sorted(entries)
+}
+
+func sorted(entries []v1alpha1.InventoryEntry) []v1alpha1.InventoryEntry {
+	slices.SortFunc(entries, func(a, b v1alpha1.InventoryEntry) int {
+		return cmp.Or(cmp.Compare(a.APIVersion, b.APIVersion), cmp.Compare(a.Kind, b.Kind),
+			cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name))
+	})
+	return entries
+}
+
+// merged is the union of two inventories.
+func merged(a, b []v1alpha1.InventoryEntry) []v1alpha1.InventoryEntry {
+	return slices.Compact(sorted(slices.Concat(a, b)))
+}
+
+// without are the entries that are not among the objects.
+func without(entries []v1alpha1.InventoryEntry, objects map[objectID]*unstructured.Unstructured) []v1alpha1.InventoryEntry {
+	return slices.DeleteFunc(slices.Clone(entries), func(e v1alpha1.InventoryEntry) bool {
+		group := schema.FromAPIVersionAndKind(e.APIVersion, e.Kind).Group
+		return objects[objectID{group, e.Kind, e.Namespace, e.Name}] != nil
+	})
+}
+
+// lookAtDeletion is how often a PoolSync that is being deleted is looked at
+// where no event comes from what it waits for.
+const lookAtDeletion = 30 * time.Second
+
+// finalize prunes everything that was applied, whatever the limit: deleting the
+// PoolSync is the explicit word. A suspended one, and one that does not prune,
+// leaves all of it.
+func (r *poolSyncReconciler) finalize(ctx context.Context, p *syncPass) (ctrl.Result, error) {
+	if !controllerutil.ContainsFinalizer(p.sync, v1alpha1.FinalizerPoolSync) {
+		return ctrl.Result{}, nil
+	}
+	if p.sync.Spec.Prune && !p.sync.Spec.Suspend {
+		left, err := r.pruneAll(ctx, p)
+		if err != nil {
+			p.fail(transient(v1alpha1.ReasonPruneFailed, fmt.Errorf("%w; to leave the objects instead, set spec.suspend", err)))
+		}
+		if len(left) > 0 || err != nil {
+			p.waits = len(left)
+			r.settle(p)
+			if err := r.report(ctx, p); err != nil {
+				return ctrl.Result{}, err
+			}
+			if p.err != nil {
+				return ctrl.Result{RequeueAfter: r.wait(p)}, nil
+			}
+			return ctrl.Result{RequeueAfter: lookAtDeletion}, nil
+		}
+	}
+	patch := client.MergeFromWithOptions(p.sync.DeepCopy(), client.MergeFromWithOptimisticLock{})
+	controllerutil.RemoveFinalizer(p.sync, v1alpha1.FinalizerPoolSync)
+	if err := r.client.Patch(ctx, p.sync, patch); client.IgnoreNotFound(err) != nil {
+		return ctrl.Result{}, fmt.Errorf("remove the finalizer of PoolSync %s: %w", p.sync.Name, err)
+	}
+	r.forget(p.name())
+	return ctrl.Result{}, nil
+}
+
+// pruneAll deletes what was applied and returns what is not gone yet.
+func (r *poolSyncReconciler) pruneAll(ctx context.Context, p *syncPass) ([]leftover, error) {
+	ctx, cancel := context.WithTimeout(ctx, p.sync.Spec.Timeout.Duration)
+	defer cancel()
+	manager, err := r.appliers.of(p.sync)
+	if err != nil {
+		return nil, err
+	}
+	// A PoolSync that its own repository defines would wait for itself.
+	entries := slices.DeleteFunc(slices.Clone(p.status.Inventory), func(e v1alpha1.InventoryEntry) bool {
+		return e.Kind == v1alpha1.PoolSyncKind && e.Namespace == p.sync.Namespace && e.Name == p.sync.Name
+	})
+	left, err := survivors(ctx, p.sync, manager, entries)
+	if err != nil {
+		return nil, err
+	}
+	doomed := slices.DeleteFunc(slices.Clone(left), func(l leftover) bool { return l.leaving })
+	failed := r.delete(ctx, p, manager, doomed)
+	if left, err = survivors(ctx, p.sync, manager, entries); err == nil {
+		p.status.Inventory = inventoryOf(objectsOf(left))
+	}
+	return left, errors.Join(failed, err)
+}

@@ -1,0 +1,289 @@
+package controllers
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/types"
+	logf "sigs.k8s.io/controller-runtime/pkg/log"
+
+	"cloop.dev/cloop/apis/v1alpha1"
+	"cloop.dev/cloop/internal/fleet"
+	"cloop.dev/cloop/internal/secret"
+	"cloop.dev/cloop/schemas"
+)
+
+// Keys of the Secret that spec.source.git.secretRef names.
+const (
+	gitUsernameKey = "username"
+	gitPasswordKey = "password"
+	gitBearerKey   = "bearerToken"
+	gitBundleKey   = "ca.crt"
+)
+
+// objectID tells objects apart, as an API server does within one version.
+type objectID struct{ group, kind, namespace, name string }
+
+func idOf(obj *unstructured.Unstructured) objectID {
+	gvk := obj.GroupVersionKind()
+	return objectID{gvk.Group, gvk.Kind, obj.GetNamespace(), obj.GetName()}
+}
+
+func (id objectID) String() string { return id.kind + " " + id.namespace + "/" + id.name }
+
+func (id objectID) isPool() bool {
+	return id.group == v1alpha1.Group && id.kind == v1alpha1.ExecutorPoolKind
+}
+
+// build is what a path says at a commit.
+type build struct {
+	commit, path string
+	// revision in Flux's form, as it is recorded.
+	revision string
+	// objects to apply, in no order, with everything but the revision.
+	objects []*unstructured.Unstructured
+	// byID: id → the object.
+	byID map[objectID]*unstructured.Unstructured
+	// hubPools are left to the hub.
+	hubPools int
+	// refusal says why none of it is applied; broken are then the objects with
+	// a problem of their own.
+	refusal *stageError
+	broken  map[objectID]bool
+}
+
+// resolve asks Git which commit to follow.
+func (r *poolSyncReconciler) resolve(ctx context.Context, p *syncPass) *stageError {
+	git, err := r.openGit(ctx, p)
+	if err != nil {
+		return transient(v1alpha1.ReasonSourceUnavailable, err)
+	}
+	ref := refOf(p.sync)
+	if p.commit, err = git.Resolve(ctx, ref); err != nil {
+		return transient(v1alpha1.ReasonSourceUnavailable, err)
+	}
+	p.status.LastAttemptedRevision = revisionOf(ref, p.commit)
+	return nil
+}
+
+func refOf(sync *v1alpha1.PoolSync) fleet.Ref {
+	ref := sync.Spec.Source.Git.Ref
+	return fleet.Ref{Branch: ref.Branch, Tag: ref.Tag, Commit: ref.Commit}
+}
+
+// revisionOf names a commit as Flux does: with what was followed to it.
+func revisionOf(ref fleet.Ref, commit string) string {
+	switch {
+	case ref.Commit != "":
+		return "sha1:" + commit
+	case ref.Tag != "":
+		return ref.Tag + "@sha1:" + commit
+	default:
+		return cmp.Or(ref.Branch, "main") + "@sha1:" + commit
+	}
+}
+
+// openGit returns the repository's reader, a new one where URL or credential
+// have changed.
+func (r *poolSyncReconciler) openGit(ctx context.Context, p *syncPass) (*fleet.Git, error) {
+	source := p.sync.Spec.Source.Git
+	auth, version, err := r.gitAuth(ctx, p.sync)
+	if err != nil {
+		return nil, err
+	}
+	openedFor := source.URL + " " + version
+	if p.memory.git != nil && p.memory.gitFor == openedFor {
+		return p.memory.git, nil
+	}
+	git, err := fleet.OpenGit(r.cloneDir(p.memory), source.URL, auth)
+	if err != nil {
+		return nil, err
+	}
+	p.memory.git, p.memory.gitFor = git, openedFor
+	return git, nil
+}
+
+// cloneDir is of one PoolSync alone: two that follow one repository would take
+// each other's trees away.
+func (r *poolSyncReconciler) cloneDir(m *syncMemory) string {
+	return filepath.Join(r.cacheDir, string(m.uid))
+}
+
+func (r *poolSyncReconciler) removeClone(m *syncMemory) {
+	if err := os.RemoveAll(r.cloneDir(m)); err != nil {
+		logf.Log.Error(err, "leaves a clone behind", "dir", r.cloneDir(m))
+	}
+}
+
+// gitAuth reads the credential. It is read each time and kept only inside the
+// reader, so that a rotation is noticed at the next sync; version changes with it.
+func (r *poolSyncReconciler) gitAuth(ctx context.Context, sync *v1alpha1.PoolSync) (auth fleet.Auth, version string, err error) {
+	ref := sync.Spec.Source.Git.SecretRef
+	if ref == nil {
+		return fleet.Auth{}, "", nil
+	}
+	object := &corev1.Secret{}
+	if err := r.live.Get(ctx, types.NamespacedName{Namespace: sync.Namespace, Name: ref.Name}, object); err != nil {
+		return fleet.Auth{}, "", fmt.Errorf("read the Git credential: %w", err)
+	}
+	return fleet.Auth{
+		Username: string(object.Data[gitUsernameKey]),
+		Password: secret.New(string(object.Data[gitPasswordKey])),
+		Bearer:   secret.New(string(object.Data[gitBearerKey])),
+		CABundle: object.Data[gitBundleKey],
+	}, string(object.UID) + "/" + object.ResourceVersion, nil
+}
+
+// build makes newest what Git says at the pass's commit. What was built before
+// is not built again, a refusal neither: it would come out the same.
+func (r *poolSyncReconciler) build(ctx context.Context, p *syncPass) *stageError {
+	m := p.memory
+	if m.newest != nil && m.newest.revision == p.status.LastAttemptedRevision && m.newest.path == p.sync.Spec.Path {
+		return m.newest.refusal
+	}
+	// By its hash: the branch may have moved since it was resolved.
+	tree, err := m.git.Checkout(ctx, fleet.Ref{Commit: p.commit})
+	if err != nil {
+		return transient(v1alpha1.ReasonSourceUnavailable, err)
+	}
+	defer func() {
+		if err := tree.Close(); err != nil {
+			logf.FromContext(ctx).Error(err, "leaves a tree behind", "dir", tree.Dir)
+		}
+	}()
+	b := &build{commit: p.commit, path: p.sync.Spec.Path, revision: p.status.LastAttemptedRevision, byID: map[objectID]*unstructured.Unstructured{}}
+	b.refusal = r.render(ctx, p.sync, tree.Dir, b)
+	if b.refusal != nil && !b.refusal.stalled {
+		return b.refusal
+	}
+	m.newest = b
+	if m.applied == nil && b.refusal == nil && appliedWhole(p.sync, b.revision) {
+		m.applied = b
+	}
+	return b.refusal
+}
+
+// render fills a build. It is refused whole by whatever `cloop fleet check` calls an
+// error, and by objects that are not ours to apply.
+func (r *poolSyncReconciler) render(ctx context.Context, sync *v1alpha1.PoolSync, dir string, b *build) *stageError {
+	rendered, err := fleet.Build(ctx, dir, b.path)
+	if err != nil {
+		return buildFailure(ctx, err)
+	}
+	report, err := fleet.Check(ctx, r.validator, dir, b.path)
+	if err != nil {
+		return buildFailure(ctx, err)
+	}
+	problems := refusals(report, rendered)
+	for i := range rendered {
+		b.add(sync, &rendered[i])
+	}
+	if len(problems) > 0 {
+		b.markBroken(problems)
+		return stalled(v1alpha1.ReasonValidationFailed, listProblems(problems))
+	}
+	if len(b.objects) == 0 {
+		return stalled(v1alpha1.ReasonEmptyBuild, fmt.Errorf("%s has nothing to apply", b.path))
+	}
+	return nil
+}
+
+func buildFailure(ctx context.Context, err error) *stageError {
+	switch {
+	case ctx.Err() != nil:
+		return transient(v1alpha1.ReasonBuildFailed, err)
+	case errors.Is(err, fleet.ErrPathNotFound):
+		return stalled(v1alpha1.ReasonPathNotFound, err)
+	default:
+		return stalled(v1alpha1.ReasonBuildFailed, err)
+	}
+}
+
+// refusals are the problems that keep a build from being applied.
+func refusals(report *fleet.Report, rendered []fleet.Rendered) []schemas.Problem {
+	var found []schemas.Problem
+	for _, problem := range report.Problems {
+		// A person may check a repository that Flux applies; a PoolSync must not
+		// apply such an object and must not pretend that it did.
+		if problem.Severity == schemas.SeverityError || problem.Rule == fleet.RuleKindNotApplied {
+			found = append(found, problem)
+		}
+	}
+	for i := range rendered {
+		if obj := rendered[i].Object; obj.GetName() == "" && fleet.Applicable(obj.GroupVersionKind()) && len(found) == 0 {
+			found = append(found, schemas.Problem{
+				Rule: schemas.RuleMetadata, Severity: schemas.SeverityError, File: rendered[i].SourcePath, Line: rendered[i].Line, Column: 1,
+				Object: obj.GetKind(), Path: "metadata.name", Message: "Required value", Hint: "an object from Git needs a name that stays",
+			})
+		}
+	}
+	return found
+}
+
+// maxProblems bounds how many problems a condition lists.
+const maxProblems = 10
+
+func listProblems(problems []schemas.Problem) error {
+	lines := make([]string, 0, maxProblems+1)
+	for _, problem := range problems[:min(len(problems), maxProblems)] {
+		lines = append(lines, problem.String()+" ["+problem.Rule+"]")
+	}
+	if more := len(problems) - maxProblems; more > 0 {
+		lines = append(lines, fmt.Sprintf("and %d more", more))
+	}
+	return errors.New(strings.Join(lines, "\n"))
+}
+
+// add makes a rendered object ours. HubPools are the hub's to read.
+func (b *build) add(sync *v1alpha1.PoolSync, rendered *fleet.Rendered) {
+	gvk := rendered.Object.GroupVersionKind()
+	if gvk.Group == v1alpha1.Group && gvk.Kind == v1alpha1.HubPoolKind {
+		b.hubPools++
+		return
+	}
+	obj := rendered.Object.DeepCopy()
+	delete(obj.Object, "status")
+	if obj.GetNamespace() == "" {
+		obj.SetNamespace(sync.Namespace)
+	}
+	labels := obj.GetLabels()
+	if labels == nil {
+		labels = map[string]string{}
+	}
+	labels[v1alpha1.LabelPoolSyncName], labels[v1alpha1.LabelPoolSyncNamespace] = sync.Name, sync.Namespace
+	obj.SetLabels(labels)
+	setAnnotation(obj, v1alpha1.AnnotationSourcePath, rendered.SourcePath)
+	b.objects = append(b.objects, obj)
+	b.byID[idOf(obj)] = obj
+}
+
+func setAnnotation(obj *unstructured.Unstructured, key, value string) {
+	annotations := obj.GetAnnotations()
+	if annotations == nil {
+		annotations = map[string]string{}
+	}
+	annotations[key] = value
+	obj.SetAnnotations(annotations)
+}
+
+// markBroken notes the objects that problems name, by the words of a problem:
+// "Kind namespace/name", without a namespace where the document has none.
+func (b *build) markBroken(problems []schemas.Problem) {
+	named := map[string]bool{}
+	for _, problem := range problems {
+		named[problem.Object] = true
+	}
+	b.broken = map[objectID]bool{}
+	for id := range b.byID {
+		if named[id.String()] || named[id.kind+" "+id.name] {
+			b.broken[id] = true
+		}
+	}
+}

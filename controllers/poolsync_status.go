@@ -1,0 +1,161 @@
+package controllers
+
+import (
+	"context"
+	"fmt"
+
+	"k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"cloop.dev/cloop/apis/v1alpha1"
+)
+
+// stageError is why a step failed.
+type stageError struct {
+	reason v1alpha1.Reason
+	cause  error
+	// stalled: only a change of the object or of Git helps; else it may pass.
+	stalled bool
+}
+
+func transient(reason v1alpha1.Reason, cause error) *stageError {
+	return &stageError{reason: reason, cause: cause}
+}
+
+func stalled(reason v1alpha1.Reason, cause error) *stageError {
+	return &stageError{reason: reason, cause: cause, stalled: true}
+}
+
+// message says what went wrong and what to do about it.
+func (e *stageError) message() string { return redact(e.cause.Error()) + ": " + e.reason.Remedy() }
+
+// appliedWhole says whether the status shows that a revision was applied for the
+// present spec and nothing was left to do.
+func appliedWhole(sync *v1alpha1.PoolSync, revision string) bool {
+	ready := meta.FindStatusCondition(sync.Status.Conditions, v1alpha1.ConditionReady)
+	return sync.Status.LastAppliedRevision == revision && ready != nil &&
+		ready.Status == metav1.ConditionTrue && ready.ObservedGeneration == sync.Generation
+}
+
+// conditions are what a pass makes of the conditions: the one place that maps an
+// outcome to them.
+func (r *poolSyncReconciler) conditions(p *syncPass) {
+	ready, status, message := v1alpha1.ReasonReconciliationSucceeded, metav1.ConditionTrue, p.success()
+	switch {
+	case p.err != nil:
+		ready, status, message = p.err.reason, metav1.ConditionFalse, p.err.message()
+	case p.sync.DeletionTimestamp != nil:
+		ready, status, message = v1alpha1.ReasonProgressing, metav1.ConditionUnknown, fmt.Sprintf("being deleted; %s", p.waiting())
+	}
+	r.set(p, v1alpha1.ConditionReady, status, ready, message)
+	r.setOrRemove(p, v1alpha1.ConditionStalled, p.err != nil && p.err.stalled, ready, message)
+	retries := p.err != nil && !p.err.stalled
+	if retries {
+		message = "tries again"
+	}
+	r.setOrRemove(p, v1alpha1.ConditionReconciling, retries || status == metav1.ConditionUnknown, v1alpha1.ReasonProgressing, message)
+	p.status.ObservedGeneration = p.sync.Generation
+}
+
+func (p *syncPass) success() string {
+	if p.target == nil {
+		return ""
+	}
+	message := fmt.Sprintf("applied %s: %d objects", p.target.revision, len(p.target.objects))
+	if p.target.hubPools > 0 {
+		message += fmt.Sprintf("; %d HubPools are left to the hub", p.target.hubPools)
+	}
+	if p.waits > 0 {
+		message += "; " + p.waiting()
+	}
+	return message
+}
+
+func (p *syncPass) waiting() string {
+	return fmt.Sprintf("waits for %d objects that were deleted to go, pools once their runners have finished", p.waits)
+}
+
+func (r *poolSyncReconciler) set(p *syncPass, conditionType string, status metav1.ConditionStatus, reason v1alpha1.Reason, message string) {
+	meta.SetStatusCondition(&p.status.Conditions, metav1.Condition{
+		Type: conditionType, Status: status, Reason: string(reason), Message: shorten(message, maxConditionMessage),
+		ObservedGeneration: p.sync.Generation, LastTransitionTime: metav1.NewTime(r.clock.Now()),
+	})
+}
+
+func (r *poolSyncReconciler) setOrRemove(p *syncPass, conditionType string, is bool, reason v1alpha1.Reason, message string) {
+	if !is {
+		meta.RemoveStatusCondition(&p.status.Conditions, conditionType)
+		return
+	}
+	r.set(p, conditionType, metav1.ConditionTrue, reason, message)
+}
+
+// announce says before the first write what is about to be applied, and takes it
+// into the inventory: a process that dies halfway leaves nothing unknown behind.
+func (r *poolSyncReconciler) announce(ctx context.Context, p *syncPass) error {
+	if !p.fresh() || p.memory.applied == p.target {
+		return nil
+	}
+	p.status.Inventory = merged(p.status.Inventory, inventoryOf(p.target.objects))
+	message := "applies " + p.target.revision
+	r.set(p, v1alpha1.ConditionReady, metav1.ConditionUnknown, v1alpha1.ReasonProgressing, message)
+	r.set(p, v1alpha1.ConditionReconciling, metav1.ConditionTrue, v1alpha1.ReasonProgressing, message)
+	meta.RemoveStatusCondition(&p.status.Conditions, v1alpha1.ConditionStalled)
+	return r.writeStatus(ctx, p)
+}
+
+// suspend says that nothing is done.
+func (r *poolSyncReconciler) suspend(ctx context.Context, p *syncPass) error {
+	r.set(p, v1alpha1.ConditionReady, metav1.ConditionUnknown, v1alpha1.ReasonSuspended, "suspended: what is applied stays as it is, and drift is not looked for")
+	meta.RemoveStatusCondition(&p.status.Conditions, v1alpha1.ConditionReconciling)
+	meta.RemoveStatusCondition(&p.status.Conditions, v1alpha1.ConditionStalled)
+	p.status.ObservedGeneration = p.sync.Generation
+	return r.writeStatus(ctx, p)
+}
+
+// report shows what a pass found and did: status, Events and metrics. The status is
+// written only when it changes.
+func (r *poolSyncReconciler) report(ctx context.Context, p *syncPass) error {
+	r.conditions(p)
+	history := follow(p.status.Drift, p.findings(), p.looked(), metav1.NewTime(r.clock.Now()))
+	p.status.Drift = history.entries
+	r.setDrifted(p)
+	r.announceOutcome(p, history)
+	r.metrics.drift(p)
+	return r.writeStatus(ctx, p)
+}
+
+func (r *poolSyncReconciler) setDrifted(p *syncPass) {
+	open := 0
+	for i := range p.status.Drift {
+		if p.status.Drift[i].Corrected == nil {
+			open++
+		}
+	}
+	switch {
+	case open > 0:
+		r.set(p, v1alpha1.ConditionDrifted, metav1.ConditionTrue, v1alpha1.ReasonDriftDetected,
+			fmt.Sprintf("the cluster differs from Git in %d fields; status.drift lists them: %s", open, v1alpha1.ReasonDriftDetected.Remedy()))
+	case len(p.status.Drift) > 0:
+		r.set(p, v1alpha1.ConditionDrifted, metav1.ConditionFalse, v1alpha1.ReasonDriftCorrected, "what differed is as Git says again; status.drift lists it for ten minutes")
+	case p.target != nil:
+		r.set(p, v1alpha1.ConditionDrifted, metav1.ConditionFalse, v1alpha1.ReasonNoDrift, "the cluster is as Git says")
+	}
+}
+
+// writeStatus writes the status where it differs from what was last written.
+func (r *poolSyncReconciler) writeStatus(ctx context.Context, p *syncPass) error {
+	if equality.Semantic.DeepEqual(p.sync.Status, *p.status) {
+		return nil
+	}
+	changed := p.sync.DeepCopy()
+	changed.Status = *p.status.DeepCopy()
+	err := r.client.Status().Patch(ctx, changed, client.MergeFrom(p.sync))
+	if client.IgnoreNotFound(err) != nil {
+		return fmt.Errorf("patch the status of PoolSync %s: %w", p.sync.Name, err)
+	}
+	p.sync.Status = *p.status.DeepCopy()
+	return nil
+}

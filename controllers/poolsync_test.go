@@ -1,0 +1,440 @@
+package controllers
+
+import (
+	"strings"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/fluxcd/cli-utils/pkg/kstatus/status"
+
+	"cloop.dev/cloop/apis/v1alpha1"
+	"cloop.dev/cloop/internal/fleet/fleettest"
+)
+
+func kstatus(t *testing.T, sync *v1alpha1.PoolSync) status.Status {
+	t.Helper()
+	content, err := runtime.DefaultUnstructuredConverter.ToUnstructured(sync)
+	if err != nil {
+		t.Fatal(err)
+	}
+	content["apiVersion"], content["kind"] = v1alpha1.GroupVersion.String(), v1alpha1.PoolSyncKind
+	result, err := status.Compute(&unstructured.Unstructured{Object: content})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return result.Status
+}
+
+func TestSyncAppliesAnOverlay(t *testing.T) {
+	files := overlay("gpu", "batch")
+	files["clusters/dev/hub.yaml"] = "apiVersion: cloop.dev/v1alpha1\nkind: HubPool\nmetadata:\n  name: gpu\nspec:\n  maxRunners: 8\n"
+	files["clusters/dev/hub2.yaml"] = "apiVersion: cloop.dev/v1alpha1\nkind: HubPool\nmetadata:\n  name: batch\nspec:\n  maxRunners: 8\n"
+	files["clusters/dev/kustomization.yaml"] += "  - hub.yaml\n  - hub2.yaml\n"
+	s := newSyncStage(t, files)
+	s.poolSync()
+	sync := s.ready(v1alpha1.ReasonReconciliationSucceeded)
+
+	gpu := s.pool("gpu")
+	revision := gpu.Annotations[v1alpha1.AnnotationRevision]
+	if !strings.HasPrefix(revision, "main@sha1:") || sync.Status.LastAppliedRevision != revision || sync.Status.LastAttemptedRevision != revision {
+		t.Errorf("the pool has revision %q, status %q and %q", revision, sync.Status.LastAppliedRevision, sync.Status.LastAttemptedRevision)
+	}
+	if gpu.Annotations[v1alpha1.AnnotationSourcePath] != "pools/gpu.yaml" || gpu.Labels[v1alpha1.LabelPoolSyncName] != "fleet" || gpu.Labels[v1alpha1.LabelPoolSyncNamespace] != s.ns {
+		t.Errorf("the pool carries %v and %v", gpu.Annotations, gpu.Labels)
+	}
+	if names := s.names(sync); names != "ExecutorPool/batch ExecutorPool/gpu ResourceQuota/runners" {
+		t.Errorf("inventory is %s", names)
+	}
+	if message := condition(sync, v1alpha1.ConditionReady).Message; !strings.Contains(message, "3 objects; 2 HubPools") {
+		t.Errorf("Ready says %q", message)
+	}
+	if got := kstatus(t, sync); got != status.CurrentStatus {
+		t.Errorf("kstatus is %s", got)
+	}
+	if s.client.Get(s.ctx, client.ObjectKey{Namespace: s.ns, Name: "gpu"}, &v1alpha1.HubPool{}) == nil {
+		t.Error("a HubPool was applied")
+	}
+	s.until("an Event tells of it", func() bool { return len(s.events(v1alpha1.ReasonReconciliationSucceeded)) == 1 })
+}
+
+func TestBadCommitChangesNothingAndARevertHeals(t *testing.T) {
+	s := newSyncStage(t, overlay("gpu", "batch"))
+	s.poolSync()
+	good := s.ready(v1alpha1.ReasonReconciliationSucceeded)
+	before := s.pool("batch")
+
+	bad, sync := s.push(map[string]string{"pools/gpu.yaml": poolFile("gpu", 4, "minRunners: 5"), "pools/batch.yaml": poolFile("batch", 6)})
+	ready := condition(sync, v1alpha1.ConditionReady)
+	if ready.Reason != string(v1alpha1.ReasonValidationFailed) || !strings.Contains(ready.Message, "pools/gpu.yaml:10:") || !strings.Contains(ready.Message, "[cel]") {
+		t.Errorf("Ready is %s: %s", ready.Reason, ready.Message)
+	}
+	if got := kstatus(t, sync); got != status.FailedStatus {
+		t.Errorf("kstatus is %s", got)
+	}
+	if !strings.HasSuffix(sync.Status.LastAttemptedRevision, bad) || sync.Status.LastAppliedRevision != good.Status.LastAppliedRevision {
+		t.Errorf("attempted %s, applied %s", sync.Status.LastAttemptedRevision, sync.Status.LastAppliedRevision)
+	}
+	if after := s.pool("batch"); after.ResourceVersion != before.ResourceVersion {
+		t.Error("the bad commit changed a pool")
+	}
+	entry := s.drift("the commit waits", func(e v1alpha1.DriftEntry) bool { return e.Name == "batch" && e.Corrected == nil })
+	if entry.Cause != v1alpha1.DriftCommitNotApplied || entry.Path != "/spec/maxRunners" || entry.Git != "6" || entry.Cluster != "4" {
+		t.Errorf("drift is %+v", entry)
+	}
+
+	// The cluster is held to the last good commit meanwhile.
+	s.kubectlEdit("batch", `{"spec":{"maxRunners":1}}`)
+	s.until("the edit is undone", func() bool { return s.pool("batch").Spec.MaxRunners == 4 })
+	if reason := condition(s.get(), v1alpha1.ConditionReady).Reason; reason != string(v1alpha1.ReasonValidationFailed) {
+		t.Errorf("Ready is %s after the edit", reason)
+	}
+
+	reverted, sync := s.push(map[string]string{"pools/gpu.yaml": poolFile("gpu", 4), "pools/batch.yaml": poolFile("batch", 4)})
+	if ready := condition(sync, v1alpha1.ConditionReady); ready.Status != metav1.ConditionTrue || !strings.HasSuffix(sync.Status.LastAppliedRevision, reverted) {
+		t.Errorf("after the revert %s: %+v", sync.Status.LastAppliedRevision, ready)
+	}
+	if c := condition(sync, v1alpha1.ConditionStalled); c.Type != "" {
+		t.Errorf("still %+v", c)
+	}
+}
+
+func TestDriftIsShownAndCorrected(t *testing.T) {
+	s := newSyncStage(t, overlay("gpu"))
+	s.poolSync()
+	s.ready(v1alpha1.ReasonReconciliationSucceeded)
+
+	s.kubectlEdit("gpu", `{"spec":{"maxRunners":3,"minRunners":2,"runnerLabels":{"by":"hand"}}}`)
+	s.until("Git's values are back", func() bool {
+		spec := s.pool("gpu").Spec
+		return spec.MaxRunners == 4 && spec.MinRunners == 0 && len(spec.RunnerLabels) == 0
+	})
+	for path, want := range map[string][2]string{
+		"/spec/maxRunners": {"4", "3"}, "/spec/minRunners": {"0", "2"}, "/spec/runnerLabels/by": {"", `"hand"`},
+	} {
+		e := s.drift(path, func(e v1alpha1.DriftEntry) bool { return e.Path == path && e.Corrected != nil })
+		if e.Name != "gpu" || e.Cause != v1alpha1.DriftClusterEdited || e.Git != want[0] || e.Cluster != want[1] || e.Manager != "kubectl-edit" {
+			t.Errorf("drift is %+v", e)
+		}
+	}
+	sync := s.get()
+	if c := condition(sync, v1alpha1.ConditionDrifted); c.Status != metav1.ConditionFalse || c.Reason != string(v1alpha1.ReasonDriftCorrected) {
+		t.Errorf("Drifted is %+v", c)
+	}
+	s.until("three Events each", func() bool {
+		return len(s.events(v1alpha1.ReasonDriftDetected)) == 3 && len(s.events(v1alpha1.ReasonDriftCorrected)) == 3
+	})
+	if messages := strings.Join(s.events(v1alpha1.ReasonDriftDetected), "\n"); !strings.Contains(messages, "ExecutorPool "+s.ns+"/gpu /spec/maxRunners: Git has 4, the cluster 3 (ClusterEdited, by kubectl-edit)") {
+		t.Errorf("Events say %s", messages)
+	}
+}
+
+func TestReportModeOnlyReports(t *testing.T) {
+	s := newSyncStage(t, overlay("gpu", "batch"))
+	s.poolSync(func(spec *v1alpha1.PoolSyncSpec) { spec.Drift.Mode = v1alpha1.DriftReport })
+	s.ready(v1alpha1.ReasonReconciliationSucceeded)
+
+	s.kubectlEdit("gpu", `{"spec":{"maxRunners":3}}`)
+	e := s.drift("maxRunners", func(e v1alpha1.DriftEntry) bool { return e.Path == "/spec/maxRunners" })
+	if e.Corrected != nil || e.Manager != "kubectl-edit" {
+		t.Errorf("drift is %+v", e)
+	}
+	// A commit about another pool leaves the edit alone; one about this ends it.
+	_, sync := s.push(map[string]string{"pools/batch.yaml": poolFile("batch", 5)})
+	if s.pool("batch").Spec.MaxRunners != 5 || s.pool("gpu").Spec.MaxRunners != 3 || condition(sync, v1alpha1.ConditionReady).Status != metav1.ConditionTrue {
+		t.Errorf("batch has %d, gpu %d", s.pool("batch").Spec.MaxRunners, s.pool("gpu").Spec.MaxRunners)
+	}
+	if c := condition(sync, v1alpha1.ConditionDrifted); c.Status != metav1.ConditionTrue || c.Reason != string(v1alpha1.ReasonDriftDetected) {
+		t.Errorf("Drifted is %+v", c)
+	}
+	s.push(map[string]string{"pools/gpu.yaml": poolFile("gpu", 6)})
+	if got := s.pool("gpu").Spec.MaxRunners; got != 6 {
+		t.Errorf("gpu has %d", got)
+	}
+	s.drift("it is over", func(e v1alpha1.DriftEntry) bool { return e.Path == "/spec/maxRunners" && e.Corrected != nil })
+	if err := s.client.Delete(s.ctx, s.pool("gpu")); err != nil {
+		t.Fatal(err)
+	}
+	s.drift("the pool is gone", func(e v1alpha1.DriftEntry) bool { return e.Name == "gpu" && e.Path == "" && e.Corrected == nil })
+	s.sync()
+	if s.hasPool("gpu") {
+		t.Error("a pool was created where drift is only reported")
+	}
+}
+
+func TestPoolDeletedByHandComesBack(t *testing.T) {
+	s := newSyncStage(t, overlay("gpu"))
+	s.poolSync()
+	s.ready(v1alpha1.ReasonReconciliationSucceeded)
+	old := s.pool("gpu")
+	if err := s.client.Delete(s.ctx, old); err != nil {
+		t.Fatal(err)
+	}
+	s.until("there is a new one", func() bool { return s.hasPool("gpu") && s.pool("gpu").UID != old.UID })
+	s.drift("the deletion shows", func(e v1alpha1.DriftEntry) bool { return e.Name == "gpu" && e.Path == "" && e.Corrected != nil })
+}
+
+func TestRemovedOwnerLabelComesBack(t *testing.T) {
+	s := newSyncStage(t, overlay("gpu"))
+	s.poolSync()
+	s.ready(v1alpha1.ReasonReconciliationSucceeded)
+	s.kubectlEdit("gpu", `{"metadata":{"labels":null}}`)
+	s.until("the label is back", func() bool { return s.pool("gpu").Labels[v1alpha1.LabelPoolSyncName] == "fleet" })
+}
+
+func TestIgnoredFieldIsNeitherComparedNorApplied(t *testing.T) {
+	s := newSyncStage(t, overlay("gpu"))
+	s.poolSync(func(spec *v1alpha1.PoolSyncSpec) {
+		spec.Drift.Ignore = []v1alpha1.IgnoreRule{{Paths: []string{"/spec/maxRunners"}, Target: &v1alpha1.IgnoreTarget{Name: "gpu"}}}
+	})
+	s.ready(v1alpha1.ReasonReconciliationSucceeded)
+	s.kubectlEdit("gpu", `{"spec":{"maxRunners":9}}`)
+	s.kubectlEdit("gpu", `{"spec":{"minRunners":1}}`)
+	s.until("the other field is restored", func() bool { return s.pool("gpu").Spec.MinRunners == 0 })
+	_, sync := s.push(map[string]string{"pools/gpu.yaml": poolFile("gpu", 4, "scaleDownDelay: 7s")})
+	pool := s.pool("gpu")
+	if pool.Spec.MaxRunners != 9 || pool.Spec.ScaleDownDelay.Duration.String() != "7s" {
+		t.Errorf("the pool is %+v", pool.Spec)
+	}
+	for _, e := range sync.Status.Drift {
+		if e.Path == "/spec/maxRunners" {
+			t.Errorf("drift has %+v", e)
+		}
+	}
+}
+
+func TestCommitRewritesOnlyWhatItIsAbout(t *testing.T) {
+	s := newSyncStage(t, overlay("gpu", "batch"))
+	s.poolSync()
+	s.ready(v1alpha1.ReasonReconciliationSucceeded)
+	before := s.pool("batch")
+	first := s.pool("gpu").Annotations[v1alpha1.AnnotationRevision]
+	s.push(map[string]string{"pools/gpu.yaml": poolFile("gpu", 5), "README.md": "fleet"})
+	gpu, batch := s.pool("gpu"), s.pool("batch")
+	if batch.ResourceVersion != before.ResourceVersion {
+		t.Error("the other pool was rewritten")
+	}
+	if got := gpu.Annotations[v1alpha1.AnnotationRevision]; gpu.Spec.MaxRunners != 5 || got == first {
+		t.Errorf("gpu has %d runners from %s", gpu.Spec.MaxRunners, got)
+	}
+	// A field that Git drops is dropped from the cluster.
+	s.push(map[string]string{"pools/gpu.yaml": poolFile("gpu", 5, "runnerLabels: {a: b}")})
+	s.push(map[string]string{"pools/gpu.yaml": poolFile("gpu", 5)})
+	if labels := s.pool("gpu").Spec.RunnerLabels; len(labels) > 0 {
+		t.Errorf("labels are %v", labels)
+	}
+}
+
+func TestRestartWritesNothing(t *testing.T) {
+	s := newSyncStage(t, overlay("gpu"))
+	s.poolSync()
+	before := s.ready(v1alpha1.ReasonReconciliationSucceeded)
+	s.stop()
+	s.kubectlEdit("gpu", `{"spec":{"maxRunners":3}}`)
+	s.startController()
+	s.drift("what happened meanwhile shows", func(e v1alpha1.DriftEntry) bool {
+		return e.Path == "/spec/maxRunners" && e.Cause == v1alpha1.DriftClusterEdited && e.Corrected != nil
+	})
+	if got := s.sync(); got.Status.LastAppliedRevision != before.Status.LastAppliedRevision {
+		t.Errorf("applied %s", got.Status.LastAppliedRevision)
+	}
+}
+
+func TestNothingIsDeletedForWantOfReading(t *testing.T) {
+	s := newSyncStage(t, overlay("gpu", "batch"))
+	s.poolSync()
+	s.ready(v1alpha1.ReasonReconciliationSucceeded)
+	keeps := func(t *testing.T, sync *v1alpha1.PoolSync, reason v1alpha1.Reason) {
+		t.Helper()
+		ready := condition(sync, v1alpha1.ConditionReady)
+		if ready.Reason != string(reason) || ready.Status != metav1.ConditionFalse || !strings.Contains(ready.Message, reason.Remedy()) {
+			t.Errorf("Ready is %+v", ready)
+		}
+		if !s.hasPool("gpu") || !s.hasPool("batch") || len(sync.Status.Inventory) != 3 {
+			t.Errorf("inventory is %s", s.names(sync))
+		}
+	}
+	restore := overlay("gpu", "batch")
+
+	_, sync := s.push(map[string]string{"clusters/dev/kustomization.yaml": "resources: []\n", "clusters/dev/quota.yaml": fleettest.Removed})
+	keeps(t, sync, v1alpha1.ReasonEmptyBuild)
+	_, sync = s.push(map[string]string{"clusters/dev/kustomization.yaml": fleettest.Removed})
+	keeps(t, sync, v1alpha1.ReasonPathNotFound)
+	_, sync = s.push(map[string]string{"clusters/dev/kustomization.yaml": "resources:\n  - nowhere.yaml\n"})
+	keeps(t, sync, v1alpha1.ReasonBuildFailed)
+	if message := condition(sync, v1alpha1.ConditionReady).Message; !strings.Contains(message, "clusters/dev/kustomization.yaml:2:") {
+		t.Errorf("Ready says %s", message)
+	}
+	s.push(restore)
+	s.ready(v1alpha1.ReasonReconciliationSucceeded)
+
+	s.git.Close()
+	sync = s.sync()
+	keeps(t, sync, v1alpha1.ReasonSourceUnavailable)
+	if c := condition(sync, v1alpha1.ConditionReconciling); c.Status != metav1.ConditionTrue {
+		t.Errorf("Reconciling is %+v", c)
+	}
+	s.kubectlEdit("gpu", `{"spec":{"maxRunners":3}}`)
+	s.until("drift is corrected without Git", func() bool { return s.pool("gpu").Spec.MaxRunners == 4 })
+}
+
+func TestForeignKindsAreRefused(t *testing.T) {
+	for name, document := range map[string]string{
+		"Secret":    "apiVersion: v1\nkind: Secret\nmetadata:\n  name: stolen\nstringData:\n  a: b\n",
+		"ConfigMap": "apiVersion: v1\nkind: ConfigMap\nmetadata:\n  name: stolen\n",
+		"Role":      "apiVersion: rbac.authorization.k8s.io/v1\nkind: ClusterRole\nmetadata:\n  name: stolen\n",
+	} {
+		t.Run(name, func(t *testing.T) {
+			files := overlay("gpu")
+			files["clusters/dev/kustomization.yaml"] += "  - foreign.yaml\n"
+			files["clusters/dev/foreign.yaml"] = document
+			s := newSyncStage(t, files)
+			s.poolSync()
+			sync := s.ready(v1alpha1.ReasonValidationFailed)
+			if message := condition(sync, v1alpha1.ConditionReady).Message; !strings.Contains(message, "clusters/dev/foreign.yaml:2:") || !strings.Contains(message, "[kind-not-applied]") {
+				t.Errorf("Ready says %s", message)
+			}
+			if s.hasPool("gpu") {
+				t.Error("the rest was applied")
+			}
+		})
+	}
+}
+
+func TestSuspendedSyncDoesNothing(t *testing.T) {
+	s := newSyncStage(t, overlay("gpu"))
+	s.poolSync()
+	s.ready(v1alpha1.ReasonReconciliationSucceeded)
+	s.edit(func(sync *v1alpha1.PoolSync) { sync.Spec.Suspend = true })
+	s.ready(v1alpha1.ReasonSuspended)
+	s.kubectlEdit("gpu", `{"spec":{"maxRunners":3}}`)
+	s.git.Commit(fleetRepository, map[string]string{"pools/gpu.yaml": poolFile("gpu", 7)})
+	s.poke()
+	s.edit(func(sync *v1alpha1.PoolSync) { sync.Spec.Suspend = false })
+	s.until("it goes on where Git is", func() bool { return s.pool("gpu").Spec.MaxRunners == 7 })
+	if e := s.get().Status.Drift; len(e) > 0 && e[0].Cause != v1alpha1.DriftClusterEdited {
+		t.Errorf("drift is %+v", e)
+	}
+}
+
+func TestAccountWithoutRights(t *testing.T) {
+	s := newSyncStage(t, overlay("gpu"))
+	s.create(&corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: s.ns, Name: "applier"}})
+	s.poolSync(func(spec *v1alpha1.PoolSyncSpec) { spec.ServiceAccountName = "applier" })
+	sync := s.ready(v1alpha1.ReasonApplyFailed)
+	message := condition(sync, v1alpha1.ConditionReady).Message
+	if !strings.Contains(message, "system:serviceaccount:"+s.ns+":applier") || !strings.Contains(message, "forbidden") {
+		t.Errorf("Ready says %s", message)
+	}
+	if s.hasPool("gpu") || sync.Status.LastAppliedRevision != "" {
+		t.Error("something was applied")
+	}
+	s.edit(func(sync *v1alpha1.PoolSync) { sync.Spec.ServiceAccountName = "" })
+	s.ready(v1alpha1.ReasonReconciliationSucceeded)
+}
+
+func TestSecretOfGitIsMissing(t *testing.T) {
+	s := newSyncStage(t, overlay("gpu"))
+	s.poolSync(func(spec *v1alpha1.PoolSyncSpec) {
+		spec.Source.Git.SecretRef = &v1alpha1.LocalObjectReference{Name: "nowhere"}
+	})
+	sync := s.ready(v1alpha1.ReasonSourceUnavailable)
+	if message := condition(sync, v1alpha1.ConditionReady).Message; !strings.Contains(message, `"nowhere" not found`) {
+		t.Errorf("Ready says %s", message)
+	}
+	// It comes later, and the next attempt finds it.
+	s.create(&corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: s.ns, Name: "nowhere"}, Data: map[string][]byte{"ca.crt": s.git.CABundle()}})
+	s.ready(v1alpha1.ReasonReconciliationSucceeded)
+}
+
+// drains gives a pool a finalizer, as the executor controller does.
+func (s *syncStage) drains(name string, yes bool) {
+	s.t.Helper()
+	patch := `{"metadata":{"finalizers":null}}`
+	if yes {
+		patch = `{"metadata":{"finalizers":["cloop.dev/executor-pool"]}}`
+	}
+	if err := s.client.Patch(s.ctx, s.pool(name), client.RawPatch(types.MergePatchType, []byte(patch))); err != nil {
+		s.t.Fatal(err)
+	}
+}
+
+func TestPruneWaitsForApprovalAndForDraining(t *testing.T) {
+	s := newSyncStage(t, overlay("a", "b", "c"))
+	s.poolSync(func(spec *v1alpha1.PoolSyncSpec) { spec.PruneLimit = v1alpha1.PruneLimit{Count: 1, Percent: 50} })
+	s.ready(v1alpha1.ReasonReconciliationSucceeded)
+	s.drains("b", true)
+
+	next := overlay("a")
+	next["pools/a.yaml"] = poolFile("a", 9)
+	commit, sync := s.push(next)
+	ready := condition(sync, v1alpha1.ConditionReady)
+	if ready.Reason != string(v1alpha1.ReasonPruneNeedsApproval) || !strings.Contains(ready.Message, "ExecutorPool "+s.ns+"/b, ExecutorPool "+s.ns+"/c") || !strings.Contains(ready.Message, commit) {
+		t.Errorf("Ready is %s: %s", ready.Reason, ready.Message)
+	}
+	if !s.hasPool("b") || !s.hasPool("c") || s.pool("a").Spec.MaxRunners != 9 || strings.HasSuffix(sync.Status.LastAppliedRevision, commit) {
+		t.Errorf("after the refusal: %s, applied %s", s.names(sync), sync.Status.LastAppliedRevision)
+	}
+
+	s.edit(func(sync *v1alpha1.PoolSync) {
+		metav1.SetMetaDataAnnotation(&sync.ObjectMeta, v1alpha1.AnnotationApprovePrune, commit)
+	})
+	sync = s.ready(v1alpha1.ReasonReconciliationSucceeded)
+	if s.hasPool("c") || !s.hasPool("b") {
+		t.Error("c is there or b is not")
+	}
+	if names := s.names(sync); names != "ExecutorPool/a ExecutorPool/b ResourceQuota/runners" || !strings.HasSuffix(sync.Status.LastAppliedRevision, commit) {
+		t.Errorf("while b drains: %s, applied %s", names, sync.Status.LastAppliedRevision)
+	}
+	s.drains("b", false)
+	s.until("b is gone from the inventory", func() bool { return s.names(s.get()) == "ExecutorPool/a ResourceQuota/runners" })
+}
+
+func TestWithoutPruneNothingIsDeleted(t *testing.T) {
+	s := newSyncStage(t, overlay("a", "b"))
+	s.poolSync(func(spec *v1alpha1.PoolSyncSpec) { spec.Prune = false })
+	s.ready(v1alpha1.ReasonReconciliationSucceeded)
+	_, sync := s.push(overlay("a"))
+	if !s.hasPool("b") || s.names(sync) != "ExecutorPool/a ResourceQuota/runners" {
+		t.Errorf("inventory is %s", s.names(sync))
+	}
+}
+
+func TestPruneLeavesWhatAnotherSyncHasTaken(t *testing.T) {
+	s := newSyncStage(t, overlay("a", "b"))
+	s.poolSync()
+	s.ready(v1alpha1.ReasonReconciliationSucceeded)
+	s.edit(func(sync *v1alpha1.PoolSync) { sync.Spec.Suspend = true })
+	s.ready(v1alpha1.ReasonSuspended)
+	s.kubectlEdit("b", `{"metadata":{"labels":{"poolsync.cloop.dev/name":"other"}}}`)
+	s.git.Commit(fleetRepository, overlay("a"))
+	s.edit(func(sync *v1alpha1.PoolSync) { sync.Spec.Suspend = false })
+	s.until("b is left", func() bool { return s.names(s.get()) == "ExecutorPool/a ResourceQuota/runners" })
+	if !s.hasPool("b") {
+		t.Error("b was deleted")
+	}
+}
+
+func TestDeletedSyncPrunesAndWaits(t *testing.T) {
+	s := newSyncStage(t, overlay("a", "b"))
+	s.poolSync(func(spec *v1alpha1.PoolSyncSpec) { spec.PruneLimit = v1alpha1.PruneLimit{} })
+	s.ready(v1alpha1.ReasonReconciliationSucceeded)
+	s.drains("b", true)
+	if err := s.client.Delete(s.ctx, s.get()); err != nil {
+		t.Fatal(err)
+	}
+	s.until("only b is left", func() bool { return !s.hasPool("a") && s.names(s.get()) == "ExecutorPool/b" })
+	s.drains("b", false)
+	s.until("the PoolSync is gone", func() bool {
+		return client.IgnoreNotFound(s.client.Get(s.ctx, client.ObjectKey{Namespace: s.ns, Name: "fleet"}, &v1alpha1.PoolSync{})) == nil &&
+			s.client.Get(s.ctx, client.ObjectKey{Namespace: s.ns, Name: "fleet"}, &v1alpha1.PoolSync{}) != nil
+	})
+	if s.hasPool("b") {
+		t.Error("b is there")
+	}
+}
