@@ -16,25 +16,31 @@ import (
 // errNoCluster is a machine without a kubeconfig.
 var errNoCluster = errors.New("no cluster: there is no kubeconfig; name one with --kubeconfig or KUBECONFIG")
 
-// clusterConfig is the connection that a kubeconfig context describes. Without
-// a file it is $KUBECONFIG, the default file or the Pod's own account, as with
-// kubectl; without a context it is the current one.
-func clusterConfig(kubeconfig, context string) (*rest.Config, error) {
+// clusterConfig is the connection that a kubeconfig context describes, and the
+// context's name. Without a file it is $KUBECONFIG, the default file or the
+// Pod's own account, as with kubectl; without a context it is the current one.
+func clusterConfig(kubeconfig, context string) (config *rest.Config, name string, err error) {
 	rules := clientcmd.NewDefaultClientConfigLoadingRules()
 	rules.ExplicitPath = kubeconfig
-	config, err := clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules,
-		&clientcmd.ConfigOverrides{CurrentContext: context}).ClientConfig()
-	if clientcmd.IsEmptyConfig(err) {
-		return nil, errNoCluster
+	loader := clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules, &clientcmd.ConfigOverrides{CurrentContext: context})
+	config, err = loader.ClientConfig()
+	switch {
+	case clientcmd.IsEmptyConfig(err):
+		return nil, "", errNoCluster
+	case err != nil && context != "":
+		return nil, "", fmt.Errorf("find the cluster of context %s: %w", context, err)
+	case err != nil:
+		return nil, "", fmt.Errorf("find the cluster: %w", err)
 	}
-	if err != nil {
-		if context != "" {
-			return nil, fmt.Errorf("find the cluster of context %s: %w", context, err)
+	if name = context; name == "" {
+		// A Pod's own account has no context.
+		name = config.Host
+		if raw, err := loader.RawConfig(); err == nil && raw.CurrentContext != "" {
+			name = raw.CurrentContext
 		}
-		return nil, fmt.Errorf("find the cluster: %w", err)
 	}
 	config.UserAgent = "cloop/" + buildVersion().Version
-	return config, nil
+	return config, name, nil
 }
 
 // clusterClient is a client for our kinds. It reads the API server itself, no

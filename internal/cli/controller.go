@@ -46,7 +46,7 @@ Each wants a namespace, an account and a Lease of its own.`,
 			log := logr.FromSlogHandler(a.logger().Handler())
 			ctrl.SetLogger(log)
 			klog.SetLogger(log)
-			config, err := clusterConfig(kubeconfig, "")
+			config, _, err := clusterConfig(kubeconfig, "")
 			if err != nil {
 				return err
 			}

@@ -227,6 +227,10 @@ func TestFleetStatus(t *testing.T) {
 		"hub          fleet               True    cdcdcdcdcdcd             0       applied\n"+
 		"cluster eu   cloop-fleet/fleet   True    main@sha1:abababababab   0       applied\n", "")
 
+	if unnamed := cloop(t, "fleet", "status"); !strings.Contains(unnamed.stdout, "cluster eu ") {
+		t.Errorf("the current context is not named: %s%s", unnamed.stdout, unnamed.stderr)
+	}
+
 	cluster.syncs[0].Status.Drift = []v1alpha1.DriftEntry{{Name: "gpu"}, {Name: "cpu", Corrected: &metav1.Time{Time: time.Now()}}}
 	got := cloop(t, "fleet", "status", "--cluster", "eu", "-o", "json")
 	if got.code != 1 || !strings.Contains(got.stdout, `"healthy": false`) || !strings.Contains(got.stdout, `"drift": 1`) {

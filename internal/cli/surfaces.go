@@ -55,7 +55,7 @@ func (a *app) reach(f surfaceFlags) (surfaces, error) {
 		contexts = []string{""}
 	}
 	for _, context := range contexts {
-		config, err := clusterConfig(f.kubeconfig, context)
+		config, name, err := clusterConfig(f.kubeconfig, context)
 		if context == "" && f.kubeconfig == "" && errors.Is(err, errNoCluster) {
 			continue
 		}
@@ -65,10 +65,6 @@ func (a *app) reach(f surfaceFlags) (surfaces, error) {
 		kinds, err := clusterClient(config)
 		if err != nil {
 			return found, err
-		}
-		name := context
-		if name == "" {
-			name = config.Host
 		}
 		found.clusters = append(found.clusters, reachedCluster{name: name, namespace: f.namespace, client: kinds})
 	}
