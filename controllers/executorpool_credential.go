@@ -2,7 +2,6 @@ package controllers
 
 import (
 	"context"
-	"crypto/sha256"
 	"fmt"
 	"net/url"
 	"regexp"
@@ -74,7 +73,7 @@ func (r *executorPoolReconciler) observeHub(ctx context.Context, o *observation)
 	}
 	conn, err := r.hubs.ensure(name, hubTarget{
 		url: spec.HubURL, pin: spec.HubCAPin, bundle: spec.HubCABundle,
-		credential: held.value, fingerprint: sha256.Sum256([]byte(held.value.Reveal())),
+		credential: held.value,
 	})
 	if err != nil {
 		down(v1alpha1.ReasonHubUnavailable, redact(err.Error()))

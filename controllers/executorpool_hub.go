@@ -36,7 +36,11 @@ type poolHub interface {
 type hubTarget struct {
 	url, pin, bundle string
 	credential       secret.String
-	fingerprint      [32]byte
+}
+
+// same says whether a connection to the one target serves the other.
+func (t hubTarget) same(other hubTarget) bool {
+	return t.url == other.url && t.pin == other.pin && t.bundle == other.bundle && t.credential.Equal(other.credential)
 }
 
 // hubConnections holds one watch for each pool. Starting, replacing and ending
@@ -78,7 +82,7 @@ func (h *hubConnections) NeedLeaderElection() bool { return true }
 // ensure returns the pool's connection, made anew if the target has changed.
 func (h *hubConnections) ensure(name types.NamespacedName, target hubTarget) (*hubConnection, error) {
 	if conn := h.get(name); conn != nil {
-		if conn.target == target {
+		if conn.target.same(target) {
 			return conn, nil
 		}
 		h.close(name)

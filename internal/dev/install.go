@@ -38,7 +38,7 @@ const (
 	tokenLifetime = 365 * 24 * time.Hour
 )
 
-// contextName is the kubeconfig context and the cluster's name in commands.
+// contextName is the context in the controllers' kubeconfigs.
 const contextName = "dev"
 
 // install puts into the cluster what a platform team would install by hand:

@@ -149,15 +149,19 @@ func until(ctx context.Context, what string, probe func(context.Context) error) 
 		if errors.Is(err, errNever) {
 			return false, err
 		}
-		if err == nil || ctx.Err() == nil {
+		// What ended because time was up says less than what came before it.
+		if last == nil || ctx.Err() == nil {
 			last = err
 		}
 		return err == nil, nil
 	})
-	if err == nil {
+	switch {
+	case err == nil:
 		return nil
+	case last == nil:
+		return fmt.Errorf("%s: %w", what, err)
 	}
-	return fmt.Errorf("%s: %w (last: %w)", what, err, errors.Join(last))
+	return fmt.Errorf("%s: %w (last: %w)", what, err, last)
 }
 
 // unlessUnavailable turns a hub's refusal into one that ends an until, and

@@ -248,7 +248,7 @@ func (st *Story) editCluster(ctx context.Context, r *record) error {
 	}
 	r.timed(time.Since(edited), "Git's value was restored")
 	return until(ctx, "fleet drift finds nothing", func(ctx context.Context) error {
-		output, code, err := st.System.cloop(ctx, "fleet", "drift", "--repo", ".", "--cluster", "dev")
+		output, code, err := st.System.cloop(ctx, "fleet", "drift", "--repo", ".", "--cluster", st.System.context)
 		if err == nil && code != 0 {
 			return fmt.Errorf("exit code %d: %s", code, output)
 		}

@@ -203,7 +203,7 @@ func (st *Story) hubForgot(name string) func(context.Context) error {
 func (st *Story) clusterForgot(ctx context.Context, name string) error {
 	return until(ctx, "the cluster has nothing left of the pool", func(ctx context.Context) error {
 		if _, err := st.executorPool(ctx, name); !gone(err) {
-			return fmt.Errorf("the ExecutorPool is there: %w", err)
+			return fmt.Errorf("the ExecutorPool is there: %v", err)
 		}
 		return st.System.noObjects(ctx, name, &corev1.PodList{}, &corev1.SecretList{}, &corev1.ConfigMapList{})
 	})

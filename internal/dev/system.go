@@ -75,6 +75,7 @@ type System struct {
 	Kubectl []string
 
 	executable string
+	context    string // the kubeconfig's current one
 	rest       *rest.Config
 	processes  cluster.Processes
 	state      state
@@ -297,6 +298,11 @@ func (s *System) connectCluster() error {
 		return fmt.Errorf("read %s: %w", s.Kubeconfig, err)
 	}
 	config.QPS, config.Burst = 200, 400
+	kubeconfig, err := clientcmd.LoadFromFile(s.Kubeconfig)
+	if err != nil {
+		return err
+	}
+	s.context = kubeconfig.CurrentContext
 	s.rest = config
 	s.Cluster, err = client.NewWithWatch(config, client.Options{Scheme: scheme})
 	return err

@@ -263,7 +263,7 @@ func (f *follower) open() error {
 		}
 		auth.Password = secret.New(strings.TrimRight(string(password), "\r\n"))
 	}
-	same := f.auth.Password == auth.Password && slices.Equal(f.auth.CABundle, auth.CABundle)
+	same := f.auth.Password.Equal(auth.Password) && slices.Equal(f.auth.CABundle, auth.CABundle)
 	if f.git != nil && same {
 		return nil
 	}

@@ -6,6 +6,7 @@
 package secret
 
 import (
+	"crypto/subtle"
 	"fmt"
 	"log/slog"
 )
@@ -16,8 +17,12 @@ const redacted = "[redacted]"
 // output is "[redacted]".
 //
 // The value is behind a pointer because fmt calls no method on an unexported
-// field: there it prints an address.
-type String struct{ value *string }
+// field: there it prints an address. Two Strings are therefore not comparable;
+// Equal compares what they hold.
+type String struct {
+	_     [0]func()
+	value *string
+}
 
 // New wraps a credential.
 func New(value string) String { return String{value: &value} }
@@ -28,6 +33,12 @@ func (s String) Reveal() string {
 		return ""
 	}
 	return *s.value
+}
+
+// Equal says whether two credentials are the same, in constant time for equal
+// lengths.
+func (s String) Equal(other String) bool {
+	return subtle.ConstantTimeCompare([]byte(s.Reveal()), []byte(other.Reveal())) == 1
 }
 
 // Empty says whether there is no credential.

@@ -33,3 +33,20 @@ func TestACredentialIsNeverPrinted(t *testing.T) {
 		t.Errorf("Reveal() = %q", s.Reveal())
 	}
 }
+
+func TestEqualComparesWhatIsHeld(t *testing.T) {
+	for _, c := range []struct {
+		a, b secret.String
+		want bool
+	}{
+		{secret.New("one"), secret.New("one"), true},
+		{secret.New("one"), secret.New("two"), false},
+		{secret.New("one"), secret.New("on"), false},
+		{secret.String{}, secret.New(""), true},
+		{secret.String{}, secret.New("one"), false},
+	} {
+		if got := c.a.Equal(c.b); got != c.want {
+			t.Errorf("%q equals %q: %v", c.a.Reveal(), c.b.Reveal(), got)
+		}
+	}
+}
