@@ -18,7 +18,22 @@ import (
 
 // finalState is what hub and cluster hold once the story has been told, however
 // often a part was killed on the way.
-const finalState = `PENDING`
+const finalState = `hub pool agents active from "hub/agents.yaml" cordon false queued 0 idle 1 busy 0 starting 0 retiring 0: {"maxRunners":4,"labels":{"team":"platform"},"harness":"command","deletionPolicy":"Orphan"}
+hub project app at PROJECT bound to a pool that is gone
+hub sync fleet ready, up to date true, pools [agents]
+hub run ["./check"] succeeded exit code 0
+hub run ["./check"] succeeded exit code 0
+hub run ["./check" "0" "3"] failed exit code 3
+hub run ["./check" "4"] succeeded exit code 0
+cluster pool cloop-pools/agents ready true runners 1 idle 1 busy 0: {"hubURL":"HUB","hubCAPin":"PIN","poolCredentialSecretRef":{"name":"agents-pool-credential","key":"credential"},"minRunners":1,"maxRunners":4,"scaleDownDelay":"1m0s"}
+cluster pool cloop-pools/agents has 1 in its *v1.PodList
+cluster pool cloop-pools/agents has 1 in its *v1.SecretList
+cluster pool cloop-pools/agents has 1 in its *v1.ConfigMapList
+cluster runner Pods 1
+cluster sync cloop-fleet/fleet ready true, up to date true
+cluster sync cloop-fleet/fleet applied ExecutorPool cloop-pools/agents
+cluster sync cloop-fleet/fleet applied ResourceQuota cloop-pools/runners
+`
 
 func TestStory(t *testing.T) {
 	system := up(t)
