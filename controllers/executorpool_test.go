@@ -651,9 +651,15 @@ func TestAQuietPoolMakesNoRequests(t *testing.T) {
 // requests lists the controllers' finished requests other than watches.
 func (s *stage) requests() []string {
 	s.t.Helper()
-	file, err := os.Open(clustertest.AuditLog(s.t))
+	return requestsBy(s.t, s.agent())
+}
+
+// requestsBy are the requests of a user agent but for its watches, as "verb URI".
+func requestsBy(t *testing.T, agent string) []string {
+	t.Helper()
+	file, err := os.Open(clustertest.AuditLog(t))
 	if err != nil {
-		s.t.Fatal(err)
+		t.Fatal(err)
 	}
 	defer func() { _ = file.Close() }()
 	var found []string
@@ -661,7 +667,7 @@ func (s *stage) requests() []string {
 	lines.Buffer(nil, 1<<20)
 	for lines.Scan() {
 		var entry struct{ UserAgent, Verb, RequestURI string }
-		if json.Unmarshal(lines.Bytes(), &entry) == nil && entry.UserAgent == s.agent() && entry.Verb != "watch" {
+		if json.Unmarshal(lines.Bytes(), &entry) == nil && entry.UserAgent == agent && entry.Verb != "watch" {
 			found = append(found, entry.Verb+" "+entry.RequestURI)
 		}
 	}

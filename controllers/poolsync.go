@@ -64,6 +64,8 @@ type syncMemory struct {
 	// source is why the last full pass could not read Git or refused what it
 	// read; nil: neither.
 	source *stageError
+	// contests: object → how often it was corrected since the last new build.
+	contests map[objectID]contest
 	// due is when Git is asked without a trigger; failures counts those in a row
 	// that may pass by themselves.
 	due      time.Time
@@ -91,8 +93,17 @@ type syncPass struct {
 	changes changes
 	// waits are pruned objects that are not gone yet.
 	waits int
+	// again is when something put off is due; zero: nothing is.
+	again time.Time
 	// err is the first failure.
 	err *stageError
+}
+
+// comeBack has the next pass come at a time, if none comes sooner.
+func (p *syncPass) comeBack(at time.Time) {
+	if p.again.IsZero() || at.Before(p.again) {
+		p.again = at
+	}
 }
 
 func (p *syncPass) name() types.NamespacedName { return client.ObjectKeyFromObject(p.sync) }
@@ -249,17 +260,14 @@ func backoff(failures int, last time.Duration) time.Duration {
 
 // wait is how long until the PoolSync is looked at without a trigger.
 func (r *poolSyncReconciler) wait(p *syncPass) time.Duration {
-	now := r.clock.Now()
-	next := p.memory.due
+	p.comeBack(p.memory.due)
 	for i := range p.status.Drift {
 		if corrected := p.status.Drift[i].Corrected; corrected != nil {
-			if gone := corrected.Add(keepCorrected); gone.Before(next) {
-				next = gone
-			}
+			p.comeBack(corrected.Add(keepCorrected))
 		}
 	}
 	// Zero would mean never.
-	return max(next.Sub(now), 10*time.Millisecond)
+	return max(p.again.Sub(r.clock.Now()), 10*time.Millisecond)
 }
 
 func (r *poolSyncReconciler) addFinalizer(ctx context.Context, sync *v1alpha1.PoolSync) error {

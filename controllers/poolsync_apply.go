@@ -7,6 +7,7 @@ import (
 	"regexp"
 	"strings"
 	"sync"
+	"time"
 
 	"golang.org/x/sync/errgroup"
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -82,7 +83,7 @@ var revisionPointer = "/metadata/annotations/" + strings.ReplaceAll(v1alpha1.Ann
 func (r *poolSyncReconciler) apply(ctx context.Context, p *syncPass) *stageError {
 	var due []*sight
 	for _, s := range p.sights {
-		if s.toApply(p.sync.Spec.Drift.Mode) {
+		if s.toApply(p.sync.Spec.Drift.Mode) && (s.changed() || r.mayCorrect(p, s.id)) {
 			due = append(due, s)
 		}
 	}
@@ -98,8 +99,46 @@ func (r *poolSyncReconciler) apply(ctx context.Context, p *syncPass) *stageError
 	if p.fresh() && p.memory.applied != p.target {
 		r.metrics.forgetPools(p.memory.applied, p.target)
 		p.memory.applied = p.target
+		clear(p.memory.contests)
 	}
 	return nil
+}
+
+// contest is how often an object was corrected lately.
+type contest struct {
+	times int
+	last  time.Time
+}
+
+const (
+	// freeCorrections of one object within contestEnds are made at once: a person
+	// edits that often. A controller that wants something else edits as fast as
+	// it is corrected; it is answered ever later, contestSlowest apart at most.
+	freeCorrections = 5
+	contestEnds     = 10 * time.Minute
+	contestSlowest  = time.Minute
+)
+
+// mayCorrect says whether it is time to correct an object, and counts it; where
+// it is not, the pass comes back when it is.
+func (r *poolSyncReconciler) mayCorrect(p *syncPass, id objectID) bool {
+	now, m := r.clock.Now(), p.memory
+	c := m.contests[id]
+	if now.Sub(c.last) >= contestEnds {
+		c = contest{}
+	}
+	if c.times >= freeCorrections {
+		next := c.last.Add(backoff(c.times-freeCorrections, contestSlowest))
+		if now.Before(next) {
+			p.comeBack(next)
+			return false
+		}
+	}
+	if m.contests == nil {
+		m.contests = map[objectID]contest{}
+	}
+	m.contests[id] = contest{times: c.times + 1, last: now}
+	return true
 }
 
 func (r *poolSyncReconciler) write(ctx context.Context, p *syncPass, manager *ssa.ResourceManager, due []*sight) error {
@@ -114,7 +153,7 @@ func (r *poolSyncReconciler) write(ctx context.Context, p *syncPass, manager *ss
 		}
 		objects := make([]*unstructured.Unstructured, len(different))
 		for i, s := range different {
-			objects[i] = s.want.DeepCopy()
+			objects[i] = s.payload()
 			setAnnotation(objects[i], v1alpha1.AnnotationRevision, p.target.revision)
 		}
 		options := ssa.DefaultApplyOptions()
@@ -150,7 +189,7 @@ func differing(ctx context.Context, manager *ssa.ResourceManager, due []*sight, 
 	group.SetLimit(requestsAtOnce)
 	for i, s := range due {
 		group.Go(func() error {
-			entry, _, _, err := manager.Diff(inner, s.want.DeepCopy(), options)
+			entry, _, _, err := manager.Diff(inner, s.payload(), options)
 			if err != nil {
 				return err
 			}
@@ -168,6 +207,39 @@ func differing(ctx context.Context, manager *ssa.ResourceManager, due []*sight, 
 		}
 	}
 	return found, nil
+}
+
+// payload is what is applied: want, and of what is ignored that which Git does
+// not name and nobody else owns. Left out, it would be removed where an earlier
+// commit named it.
+func (s *sight) payload() *unstructured.Unstructured {
+	object := s.want.DeepCopy()
+	if s.have == nil {
+		return object
+	}
+	for _, pointer := range s.ignore {
+		fields := fieldsOf(pointer)
+		if _, named, err := unstructured.NestedFieldNoCopy(object.Object, fields...); named || err != nil {
+			continue
+		}
+		value, held, err := unstructured.NestedFieldCopy(s.have.Object, fields...)
+		if !held || err != nil || fleet.FieldManager(s.have, pointer, v1alpha1.FieldManagerPoolSync) != "" {
+			continue
+		}
+		if err := unstructured.SetNestedField(object.Object, value, fields...); err != nil {
+			continue // want has no map there, so the field cannot be kept
+		}
+	}
+	return object
+}
+
+// fieldsOf splits a JSON pointer.
+func fieldsOf(pointer string) []string {
+	fields := strings.Split(strings.Trim(pointer, "/"), "/")
+	for i, field := range fields {
+		fields[i] = strings.NewReplacer("~1", "/", "~0", "~").Replace(field)
+	}
+	return fields
 }
 
 // ignoreRules are the PoolSync's rules in the words of the library, whose
@@ -197,7 +269,7 @@ func (r *poolSyncReconciler) removeForeign(ctx context.Context, p *syncPass, man
 			continue
 		}
 		group.Go(func() error {
-			removed, err := r.removeForeignFields(ctx, p.sync, manager, s)
+			removed, err := r.removeForeignFields(ctx, manager, s)
 			if err != nil {
 				return err
 			}
@@ -213,12 +285,12 @@ func (r *poolSyncReconciler) removeForeign(ctx context.Context, p *syncPass, man
 	return group.Wait()
 }
 
-func (r *poolSyncReconciler) removeForeignFields(ctx context.Context, sync *v1alpha1.PoolSync, manager *ssa.ResourceManager, s *sight) (bool, error) {
+func (r *poolSyncReconciler) removeForeignFields(ctx context.Context, manager *ssa.ResourceManager, s *sight) (bool, error) {
 	have := newPool()
 	if err := r.live.Get(ctx, client.ObjectKeyFromObject(s.want), have); err != nil {
 		return false, fmt.Errorf("read %s: %w", s.id, err)
 	}
-	diffs := fleet.CompareSpecs(s.want, have, fleet.IgnoredPaths(sync.Spec.Drift.Ignore, s.want))
+	diffs := fleet.CompareSpecs(s.want, have, s.ignore)
 	if len(diffs) == 0 {
 		return false, nil
 	}

@@ -1,6 +1,7 @@
 package controllers
 
 import (
+	"context"
 	"fmt"
 	"time"
 
@@ -8,16 +9,19 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	logf "sigs.k8s.io/controller-runtime/pkg/log"
 
 	"cloop.dev/cloop/apis/v1alpha1"
 	"cloop.dev/cloop/internal/fleet"
 )
 
-// announceOutcome records Events: when something was applied, when something
-// begins to be wrong, and each difference once when it comes and once when it
-// goes.
-func (r *poolSyncReconciler) announceOutcome(p *syncPass, history driftHistory) {
+// announceOutcome tells of a pass in Events and log lines: when something was
+// applied, when something begins to be wrong, and each difference once when it
+// comes and once when it goes.
+func (r *poolSyncReconciler) announceOutcome(ctx context.Context, p *syncPass, history driftHistory) {
+	log := logf.FromContext(ctx).WithValues("revision", p.status.LastAttemptedRevision)
 	if p.changes.any() && p.err == nil && p.target != nil {
+		log.Info("applies", "created", p.changes.created, "changed", p.changes.configured, "deleted", p.changes.deleted)
 		r.events.record(p.sync, poolEvent{
 			reason: v1alpha1.ReasonReconciliationSucceeded, message: fmt.Sprintf("applied %s: %s", p.target.revision, p.changes),
 			key: p.target.revision,
@@ -25,22 +29,26 @@ func (r *poolSyncReconciler) announceOutcome(p *syncPass, history driftHistory) 
 	}
 	ready := meta.FindStatusCondition(p.sync.Status.Conditions, v1alpha1.ConditionReady)
 	if p.err != nil && (ready == nil || ready.Status != metav1.ConditionFalse || ready.Reason != string(p.err.reason)) {
+		log.Info("fails", "reason", p.err.reason, "message", p.err.message())
 		r.events.record(p.sync, poolEvent{
 			warning: true, reason: p.err.reason, message: p.err.message(), key: p.status.LastAttemptedRevision,
 		})
 	}
 	for i := range history.detected {
 		e := &history.detected[i]
+		log.Info("finds drift", "kind", e.Kind, "namespace", e.Namespace, "pool", e.Name, "path", e.Path, "cause", e.Cause, "manager", e.Manager)
 		r.events.record(p.sync, poolEvent{warning: true, reason: v1alpha1.ReasonDriftDetected, message: driftMessage(e), key: driftEventKey(e)})
 	}
 	for i := range history.corrected {
 		e := &history.corrected[i]
+		log.Info("sees drift end", "kind", e.Kind, "namespace", e.Namespace, "pool", e.Name, "path", e.Path)
 		r.events.record(p.sync, poolEvent{reason: v1alpha1.ReasonDriftCorrected, message: fmt.Sprintf("%s %s/%s %s is as Git says again", e.Kind, e.Namespace, e.Name, shownPath(e)), key: driftEventKey(e)})
 	}
 }
 
+// driftEventKey is one for an edit that somebody repeats.
 func driftEventKey(e *v1alpha1.DriftEntry) string {
-	return fmt.Sprint(keyOf(e), e.Since.Unix())
+	return fmt.Sprint(keyOf(e), e.Cause, e.Manager, shorten(e.Git, maxShown), shorten(e.Cluster, maxShown))
 }
 
 // maxShown bounds a value in an Event, in bytes.

@@ -25,6 +25,8 @@ type sight struct {
 	before *unstructured.Unstructured
 	// have is what the cluster has; nil where it has none.
 	have *unstructured.Unstructured
+	// ignore are JSON pointers to fields that are neither compared nor applied.
+	ignore []string
 	// diffs are between want and have; edited are between before and have: what
 	// somebody changed in the cluster.
 	diffs, edited []fleet.FieldDiff
@@ -60,15 +62,15 @@ func (r *poolSyncReconciler) look(ctx context.Context, p *syncPass) *stageError 
 	group, inner := errgroup.WithContext(ctx)
 	group.SetLimit(requestsAtOnce)
 	for _, want := range p.target.objects {
-		s := &sight{id: idOf(want), want: want}
+		s := &sight{id: idOf(want), want: want, ignore: fleet.IgnoredPaths(p.sync.Spec.Drift.Ignore, want)}
 		if p.memory.applied != nil {
 			s.before = p.memory.applied.byID[s.id]
 		}
-		switch ignore := fleet.IgnoredPaths(p.sync.Spec.Drift.Ignore, want); {
+		switch {
 		case s.id.isPool():
-			group.Go(func() error { return r.lookAtPool(inner, s, ignore) })
+			group.Go(func() error { return r.lookAtPool(inner, s) })
 		case others != nil:
-			group.Go(func() error { return s.read(inner, others, ignore) })
+			group.Go(func() error { return s.read(inner, others) })
 		default:
 			continue
 		}
@@ -80,18 +82,18 @@ func (r *poolSyncReconciler) look(ctx context.Context, p *syncPass) *stageError 
 	return nil
 }
 
-func (r *poolSyncReconciler) lookAtPool(ctx context.Context, s *sight, ignore []string) error {
-	if err := s.read(ctx, r.pools, ignore); err != nil {
+func (r *poolSyncReconciler) lookAtPool(ctx context.Context, s *sight) error {
+	if err := s.read(ctx, r.pools); err != nil {
 		return err
 	}
-	if s.have != nil && len(s.diffs) == 0 && len(s.edited) == 0 && !s.unmarked && !s.leaving() {
+	if s.have != nil && !s.changed() && len(s.diffs) == 0 && !s.unmarked && !s.leaving() {
 		return nil
 	}
-	return s.read(ctx, r.live, ignore)
+	return s.read(ctx, r.live)
 }
 
 // read fills in what the cluster has.
-func (s *sight) read(ctx context.Context, from client.Reader, ignore []string) error {
+func (s *sight) read(ctx context.Context, from client.Reader) error {
 	have := &unstructured.Unstructured{}
 	have.SetGroupVersionKind(s.want.GroupVersionKind())
 	err := from.Get(ctx, client.ObjectKeyFromObject(s.want), have)
@@ -103,20 +105,20 @@ func (s *sight) read(ctx context.Context, from client.Reader, ignore []string) e
 	default:
 		s.have = have
 	}
-	s.compare(ignore)
+	s.compare()
 	return nil
 }
 
-func (s *sight) compare(ignore []string) {
+func (s *sight) compare() {
 	have := s.have
 	if s.leaving() {
 		have = nil
 	}
-	s.diffs, s.edited = fleet.CompareSpecs(s.want, have, ignore), nil
+	s.diffs, s.edited = fleet.CompareSpecs(s.want, have, s.ignore), nil
 	switch {
 	case s.before == nil:
 	case s.changed():
-		s.edited = fleet.CompareSpecs(s.before, have, ignore)
+		s.edited = fleet.CompareSpecs(s.before, have, s.ignore)
 	default:
 		s.edited = s.diffs
 	}

@@ -122,7 +122,7 @@ func (r *poolSyncReconciler) report(ctx context.Context, p *syncPass) error {
 	history := follow(p.status.Drift, p.findings(), p.looked(), metav1.NewTime(r.clock.Now()))
 	p.status.Drift = history.entries
 	r.setDrifted(p)
-	r.announceOutcome(p, history)
+	r.announceOutcome(ctx, p, history)
 	r.metrics.drift(p)
 	return r.writeStatus(ctx, p)
 }

@@ -208,6 +208,28 @@ func TestIgnoredFieldIsNeitherComparedNorApplied(t *testing.T) {
 	}
 }
 
+func TestFieldIsHandedOverByIgnoringIt(t *testing.T) {
+	files := overlay("gpu")
+	files["pools/gpu.yaml"] = poolFile("gpu", 4, "runnerLabels: {a: b}")
+	s := newSyncStage(t, files)
+	s.poolSync()
+	s.ready(v1alpha1.ReasonReconciliationSucceeded)
+	s.edit(func(sync *v1alpha1.PoolSync) {
+		sync.Spec.Drift.Ignore = []v1alpha1.IgnoreRule{{Paths: []string{"/spec/runnerLabels", "/spec/template/nodeSelector"}}}
+	})
+	s.ready(v1alpha1.ReasonReconciliationSucceeded)
+	_, sync := s.push(map[string]string{"pools/gpu.yaml": poolFile("gpu", 5)})
+	pool := s.pool("gpu")
+	if ready := condition(sync, v1alpha1.ConditionReady); ready.Status != metav1.ConditionTrue || pool.Spec.MaxRunners != 5 || pool.Spec.RunnerLabels["a"] != "b" {
+		t.Errorf("labels are %v, Ready is %+v", pool.Spec.RunnerLabels, ready)
+	}
+	s.kubectlEdit("gpu", `{"spec":{"runnerLabels":{"a":"c"}}}`)
+	_, sync = s.push(map[string]string{"pools/gpu.yaml": poolFile("gpu", 6)})
+	if pool := s.pool("gpu"); pool.Spec.MaxRunners != 6 || pool.Spec.RunnerLabels["a"] != "c" {
+		t.Errorf("labels are %v, Ready is %+v", pool.Spec.RunnerLabels, condition(sync, v1alpha1.ConditionReady))
+	}
+}
+
 func TestCommitRewritesOnlyWhatItIsAbout(t *testing.T) {
 	s := newSyncStage(t, overlay("gpu", "batch"))
 	s.poolSync()
@@ -230,7 +252,7 @@ func TestCommitRewritesOnlyWhatItIsAbout(t *testing.T) {
 	}
 }
 
-func TestRestartWritesNothing(t *testing.T) {
+func TestRestartKnowsWhatWasApplied(t *testing.T) {
 	s := newSyncStage(t, overlay("gpu"))
 	s.poolSync()
 	before := s.ready(v1alpha1.ReasonReconciliationSucceeded)

@@ -1,0 +1,282 @@
+package controllers
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	clocktesting "k8s.io/utils/clock/testing"
+
+	"cloop.dev/cloop/apis/v1alpha1"
+	"cloop.dev/cloop/internal/fleet"
+)
+
+func entry(name, path string, since time.Time, corrected *time.Time) v1alpha1.DriftEntry {
+	e := v1alpha1.DriftEntry{Kind: "ExecutorPool", Namespace: "ns", Name: name, Path: path, Cause: v1alpha1.DriftClusterEdited, Since: metav1.NewTime(since)}
+	if corrected != nil {
+		at := metav1.NewTime(*corrected)
+		e.Corrected = &at
+	}
+	return e
+}
+
+func TestDriftFollowsFromPassToPass(t *testing.T) {
+	start := time.Date(2026, 11, 29, 12, 0, 0, 0, time.UTC)
+	all := func(*v1alpha1.DriftEntry) bool { return true }
+	at := func(after time.Duration) metav1.Time { return metav1.NewTime(start.Add(after)) }
+
+	first := follow(nil, []finding{{DriftEntry: entry("gpu", "/a", time.Time{}, nil)}}, all, at(0))
+	if len(first.entries) != 1 || len(first.detected) != 1 || !first.entries[0].Since.Time.Equal(start) {
+		t.Fatalf("first: %+v", first)
+	}
+	second := follow(first.entries, []finding{{DriftEntry: entry("gpu", "/a", time.Time{}, nil)}}, all, at(time.Minute))
+	if len(second.detected) != 0 || !second.entries[0].Since.Time.Equal(start) {
+		t.Fatalf("it began anew: %+v", second)
+	}
+	// Nothing is known of an object that was not looked at.
+	unseen := follow(second.entries, nil, func(*v1alpha1.DriftEntry) bool { return false }, at(2*time.Minute))
+	if len(unseen.entries) != 1 || unseen.entries[0].Corrected != nil {
+		t.Fatalf("unseen: %+v", unseen)
+	}
+	gone := follow(second.entries, nil, all, at(2*time.Minute))
+	if len(gone.corrected) != 1 || gone.entries[0].Corrected == nil {
+		t.Fatalf("gone: %+v", gone)
+	}
+	kept := follow(gone.entries, nil, all, at(11*time.Minute))
+	if len(kept.entries) != 1 || len(kept.corrected) != 0 {
+		t.Fatalf("kept: %+v", kept)
+	}
+	if dropped := follow(gone.entries, nil, all, at(12*time.Minute)); len(dropped.entries) != 0 {
+		t.Fatalf("dropped: %+v", dropped)
+	}
+	again := follow(gone.entries, []finding{{entry("gpu", "/a", time.Time{}, nil), true}}, all, at(3*time.Minute))
+	if len(again.entries) != 1 || len(again.detected) != 1 || len(again.corrected) != 1 || !again.entries[0].Since.Time.Equal(start.Add(3*time.Minute)) {
+		t.Fatalf("again: %+v", again)
+	}
+}
+
+func TestDriftIsBoundedAndKeepsWhatIsOpen(t *testing.T) {
+	now := time.Date(2026, 11, 29, 12, 0, 0, 0, time.UTC)
+	var before []v1alpha1.DriftEntry
+	var found []finding
+	for i := range maxDrift {
+		before = append(before, entry(fmt.Sprintf("old%02d", i), "/a", now, &now))
+		found = append(found, finding{DriftEntry: entry(fmt.Sprintf("z%02d", i), "/a", now, nil)})
+	}
+	h := follow(before, found, func(*v1alpha1.DriftEntry) bool { return true }, metav1.NewTime(now))
+	if len(h.entries) != maxDrift {
+		t.Fatalf("%d entries", len(h.entries))
+	}
+	for _, e := range h.entries {
+		if e.Corrected != nil {
+			t.Fatalf("%+v took an open one's place", e)
+		}
+	}
+}
+
+func TestDriftValuesAreBoundedAndRedacted(t *testing.T) {
+	if got := asJSON(nil); got != "" {
+		t.Errorf("nothing is %q", got)
+	}
+	if got := asJSON(strings.Repeat("a", 2*maxDriftValue)); len(got) > maxDriftValue {
+		t.Errorf("%d bytes", len(got))
+	}
+	if got := asJSON("cloop_pool1_abcdefghijklmnopqrstuvwxyz"); strings.Contains(got, "abcdef") {
+		t.Errorf("a credential: %s", got)
+	}
+}
+
+func TestBackoff(t *testing.T) {
+	for failures, want := range map[int]time.Duration{0: time.Second, 1: 2 * time.Second, 3: 8 * time.Second, 10: time.Minute, 1000: time.Minute} {
+		if got := backoff(failures, time.Minute); got != want {
+			t.Errorf("after %d failures %s", failures, got)
+		}
+	}
+	if got := backoff(0, 500*time.Millisecond); got != 500*time.Millisecond {
+		t.Errorf("got %s", got)
+	}
+	for range 100 {
+		if got := jittered(time.Minute); got < 54*time.Second || got > 66*time.Second {
+			t.Errorf("jittered to %s", got)
+		}
+	}
+}
+
+func TestWhenGitIsAsked(t *testing.T) {
+	c := clocktesting.NewFakePassiveClock(time.Date(2026, 11, 29, 12, 0, 0, 0, time.UTC))
+	r := &poolSyncReconciler{clock: c, jitter: func(d time.Duration) time.Duration { return d }}
+	sync := &v1alpha1.PoolSync{}
+	sync.Generation = 1
+	sync.Spec.Interval.Duration = time.Minute
+	pass := func(m *syncMemory) *syncPass {
+		return &syncPass{sync: sync, status: sync.Status.DeepCopy(), memory: m}
+	}
+	m := &syncMemory{}
+	do := func(err *stageError) *syncPass {
+		p := pass(m)
+		p.full = r.dueNow(p)
+		p.fail(err)
+		r.settle(p)
+		sync.Status = *p.status
+		return p
+	}
+	if p := do(nil); !p.full || r.wait(p) != time.Minute {
+		t.Errorf("the first pass: full %v, next in %s", p.full, r.wait(p))
+	}
+	c.SetTime(c.Now().Add(20 * time.Second))
+	if p := do(nil); p.full || r.wait(p) != 40*time.Second {
+		t.Errorf("a change in the cluster: full %v, next in %s", p.full, r.wait(p))
+	}
+	metav1.SetMetaDataAnnotation(&sync.ObjectMeta, "reconcile.fluxcd.io/requestedAt", "now")
+	if p := do(nil); !p.full || p.status.LastHandledReconcileAt != "now" {
+		t.Errorf("a request: full %v, handled %q", p.full, p.status.LastHandledReconcileAt)
+	}
+	if p := do(nil); p.full {
+		t.Error("a request was served twice")
+	}
+	metav1.SetMetaDataAnnotation(&sync.ObjectMeta, v1alpha1.AnnotationApprovePrune, "abc")
+	if p := do(nil); !p.full {
+		t.Error("an approval was not noticed")
+	}
+	sync.Generation = 2
+	if p := do(transient(v1alpha1.ReasonSourceUnavailable, errors.New("down"))); !p.full || r.wait(p) != time.Second {
+		t.Errorf("a failure: full %v, next in %s", p.full, r.wait(p))
+	}
+	c.SetTime(c.Now().Add(time.Second))
+	if p := do(transient(v1alpha1.ReasonSourceUnavailable, errors.New("down"))); !p.full || r.wait(p) != 2*time.Second {
+		t.Errorf("the second: full %v, next in %s", p.full, r.wait(p))
+	}
+	c.SetTime(c.Now().Add(2 * time.Second))
+	if p := do(stalled(v1alpha1.ReasonValidationFailed, errors.New("bad"))); r.wait(p) != time.Minute {
+		t.Errorf("what only a commit heals: next in %s", r.wait(p))
+	}
+	// An entry that is to be dropped wakes it sooner.
+	corrected := metav1.NewTime(c.Now().Add(30*time.Second - keepCorrected))
+	sync.Status.Drift = []v1alpha1.DriftEntry{{Corrected: &corrected}}
+	if p := do(nil); r.wait(p) != 30*time.Second {
+		t.Errorf("an old entry: next in %s", r.wait(p))
+	}
+}
+
+// Somebody who edits as fast as it is corrected must not have the two write
+// without end.
+func TestContestsAreAnsweredEverLater(t *testing.T) {
+	c := clocktesting.NewFakePassiveClock(time.Date(2026, 11, 29, 12, 0, 0, 0, time.UTC))
+	r := &poolSyncReconciler{clock: c}
+	m := &syncMemory{}
+	id := objectID{name: "gpu"}
+	corrected := 0
+	try := func() time.Time {
+		p := &syncPass{memory: m}
+		if r.mayCorrect(p, id) {
+			corrected++
+		}
+		return p.again
+	}
+	for range freeCorrections + 1 {
+		try()
+	}
+	if again := try(); corrected != freeCorrections || !again.Equal(c.Now().Add(time.Second)) {
+		t.Fatalf("%d corrections at once, then one at %s", corrected, again)
+	}
+	c.SetTime(c.Now().Add(time.Second))
+	try()
+	if again := try(); corrected != freeCorrections+1 || !again.Equal(c.Now().Add(2*time.Second)) {
+		t.Fatalf("%d corrections, then one at %s", corrected, again)
+	}
+	if p := (&syncPass{memory: m}); !r.mayCorrect(p, objectID{name: "batch"}) {
+		t.Fatal("another object pays for it")
+	}
+	c.SetTime(c.Now().Add(contestEnds))
+	if try(); corrected != freeCorrections+2 {
+		t.Fatal("it is never over")
+	}
+}
+
+func TestFieldsOfAPointer(t *testing.T) {
+	if got := fieldsOf("/metadata/annotations/cloop.dev~1revision"); len(got) != 3 || got[2] != "cloop.dev/revision" {
+		t.Errorf("got %q", got)
+	}
+}
+
+func TestRevisionInFluxForm(t *testing.T) {
+	for want, ref := range map[string]fleet.Ref{
+		"main@sha1:abc": {}, "next@sha1:abc": {Branch: "next"}, "v1@sha1:abc": {Branch: "next", Tag: "v1"}, "sha1:abc": {Tag: "v1", Commit: "abc"},
+	} {
+		if got := revisionOf(ref, "abc"); got != want {
+			t.Errorf("%+v is %s, not %s", ref, got, want)
+		}
+	}
+}
+
+func TestCorrectionRemovesAndRestores(t *testing.T) {
+	have := newPool()
+	have.SetResourceVersion("7")
+	data, err := correction(have, []fleet.FieldDiff{
+		{Path: "/spec/runnerLabels/by", Have: "hand"}, {Path: "/spec/maxRunners", Want: int64(0), Have: int64(3)}, {Path: "/spec/hubPool", Want: "gpu"},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := `[{"op":"test","path":"/metadata/resourceVersion","value":"7"},{"op":"remove","path":"/spec/runnerLabels/by"},` +
+		`{"op":"replace","path":"/spec/maxRunners","value":0},{"op":"add","path":"/spec/hubPool","value":"gpu"}]`
+	if string(data) != want {
+		t.Errorf("patch is %s", data)
+	}
+}
+
+func TestPruneLimit(t *testing.T) {
+	object := func(name string) *unstructured.Unstructured {
+		pool := newPool()
+		pool.SetNamespace("ns")
+		pool.SetName(name)
+		return pool
+	}
+	var all, doomed []*unstructured.Unstructured
+	for i := range 10 {
+		all = append(all, object(fmt.Sprint("p", i)))
+	}
+	doomed = all[:7]
+	for name, test := range map[string]struct {
+		limit    v1alpha1.PruneLimit
+		approval string
+		refused  bool
+	}{
+		"within":             {v1alpha1.PruneLimit{Count: 7, Percent: 70}, "", false},
+		"count":              {v1alpha1.PruneLimit{Count: 6, Percent: 100}, "", true},
+		"percent":            {v1alpha1.PruneLimit{Count: 100, Percent: 69}, "", true},
+		"no percent":         {v1alpha1.PruneLimit{Count: 100}, "", false},
+		"zero":               {v1alpha1.PruneLimit{}, "", true},
+		"approved":           {v1alpha1.PruneLimit{}, "abc", false},
+		"approved in full":   {v1alpha1.PruneLimit{}, "main@sha1:abc", false},
+		"another's approval": {v1alpha1.PruneLimit{}, "abd", true},
+	} {
+		sync := &v1alpha1.PoolSync{}
+		sync.Spec.PruneLimit = test.limit
+		sync.Annotations = map[string]string{v1alpha1.AnnotationApprovePrune: test.approval}
+		p := &syncPass{
+			sync: sync, status: &v1alpha1.PoolSyncStatus{Inventory: inventoryOf(all)},
+			target: &build{commit: "abc", revision: "main@sha1:abc"},
+		}
+		err := withinLimit(p, doomed)
+		if (err != nil) != test.refused {
+			t.Errorf("%s: %v", name, err)
+		}
+		if err != nil && (err.reason != v1alpha1.ReasonPruneNeedsApproval || !err.stalled || !strings.Contains(err.message(), "and 2 more")) {
+			t.Errorf("%s: %s", name, err.message())
+		}
+	}
+}
+
+func TestInventoryIsSortedAndMerged(t *testing.T) {
+	a := []v1alpha1.InventoryEntry{{APIVersion: "v1", Kind: "B", Name: "1"}, {APIVersion: "v1", Kind: "A", Name: "2"}}
+	b := []v1alpha1.InventoryEntry{{APIVersion: "v1", Kind: "A", Name: "2"}, {APIVersion: "v1", Kind: "A", Name: "1"}}
+	got := merged(a, b)
+	if len(got) != 3 || got[0].Name != "1" || got[2].Kind != "B" {
+		t.Errorf("got %v", got)
+	}
+}
