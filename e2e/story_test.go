@@ -112,7 +112,7 @@ type crashes struct {
 	system   *dev.System
 	random   *rand.Rand
 	pending  sync.WaitGroup
-	mu       sync.Mutex // guards happened
+	mu       sync.Mutex // guards happened, and orders the crashes
 	happened int
 }
 
@@ -146,8 +146,11 @@ func (c *crashes) begin(step string) {
 }
 
 // crash kills the victim and has it back a while later. A runner is brought
-// back by the controller.
+// back by the controller. Crashes of two steps that meet happen one after the
+// other, so that the victim is there to be killed.
 func (c *crashes) crash(victim string, back time.Duration) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
 	died := true
 	var err error
 	if victim == runnerVictim {
@@ -159,8 +162,6 @@ func (c *crashes) crash(victim string, back time.Duration) error {
 		err = c.system.Start(victim)
 	}
 	if died && err == nil {
-		c.mu.Lock()
-		defer c.mu.Unlock()
 		c.happened++
 	}
 	return err
