@@ -3,6 +3,7 @@ package controllers
 import (
 	"context"
 	"fmt"
+	"runtime/debug"
 	"sync"
 	"time"
 
@@ -85,6 +86,8 @@ type syncPass struct {
 	full bool
 	// commit that Git named in this pass.
 	commit string
+	// built: the commit was rendered in this pass.
+	built bool
 	// target is what the cluster is held to; nil: nothing is known of it.
 	target *build
 	// sights: one for each object of target that was looked at.
@@ -150,6 +153,11 @@ func (r *poolSyncReconciler) Reconcile(ctx context.Context, request ctrl.Request
 	r.run(ctx, p)
 	if err := r.report(ctx, p); err != nil {
 		return ctrl.Result{}, err
+	}
+	if p.built {
+		// A build needs several times what is kept of it, and the next may be
+		// hours away.
+		debug.FreeOSMemory()
 	}
 	return ctrl.Result{RequeueAfter: r.wait(p)}, nil
 }

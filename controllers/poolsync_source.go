@@ -159,6 +159,7 @@ func (r *poolSyncReconciler) build(ctx context.Context, p *syncPass) *stageError
 		}
 	}()
 	b := &build{commit: p.commit, path: p.sync.Spec.Path, revision: p.status.LastAttemptedRevision, byID: map[objectID]*unstructured.Unstructured{}}
+	p.built = true
 	b.refusal = r.render(ctx, p.sync, tree.Dir, b)
 	if b.refusal != nil && !b.refusal.stalled {
 		return b.refusal
