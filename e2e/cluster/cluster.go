@@ -16,6 +16,8 @@ import (
 
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
+
+	"cloop.dev/cloop/internal/atomicfile"
 )
 
 // Parts says which programs of a control plane run.
@@ -167,7 +169,7 @@ func (l layout) keepSettings() (settings, error) {
 	if data, err = json.Marshal(s); err != nil {
 		return settings{}, err
 	}
-	return s, replaceFile(l.settings(), append(data, '\n'), 0o600)
+	return s, atomicfile.Write(l.settings(), append(data, '\n'), 0o600)
 }
 
 // Status lists the control plane's processes in the directory, alive or not,

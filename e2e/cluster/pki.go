@@ -8,6 +8,7 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 
+	"cloop.dev/cloop/internal/atomicfile"
 	"cloop.dev/cloop/internal/pki"
 )
 
@@ -100,5 +101,5 @@ func (l layout) writeKubeconfig(file string, s settings, ca []byte, client pki.P
 	if err != nil {
 		return err
 	}
-	return replaceFile(file, data, 0o600)
+	return atomicfile.Write(file, data, 0o600)
 }

@@ -14,6 +14,7 @@ import (
 	"syscall"
 	"time"
 
+	"cloop.dev/cloop/internal/atomicfile"
 	"cloop.dev/cloop/internal/process"
 )
 
@@ -213,16 +214,7 @@ func (p Processes) write(record Process) error {
 	if err != nil {
 		return err
 	}
-	return replaceFile(p.record(record.Name), append(data, '\n'), 0o600)
-}
-
-// replaceFile leaves the old content or the new, whenever the caller dies.
-func replaceFile(name string, data []byte, mode fs.FileMode) error {
-	temporary := name + ".new"
-	if err := os.WriteFile(temporary, data, mode); err != nil {
-		return err
-	}
-	return os.Rename(temporary, name)
+	return atomicfile.Write(p.record(record.Name), append(data, '\n'), 0o600)
 }
 
 // logTailBytes is how much of a log an error quotes.

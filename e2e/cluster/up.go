@@ -12,6 +12,8 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
+
+	"cloop.dev/cloop/internal/atomicfile"
 )
 
 // readyPoll is how often a starting part is asked.
@@ -46,7 +48,7 @@ func Up(ctx context.Context, options Options) (*Cluster, error) {
 		return nil, fmt.Errorf("make the cluster's certificates: %w", err)
 	}
 	if options.AuditLog != "" {
-		if err := replaceFile(l.audit(), []byte(auditPolicy), 0o600); err != nil {
+		if err := atomicfile.Write(l.audit(), []byte(auditPolicy), 0o600); err != nil {
 			return nil, err
 		}
 	}

@@ -21,6 +21,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"cloop.dev/cloop/e2e/cluster"
+	"cloop.dev/cloop/internal/atomicfile"
 	"cloop.dev/cloop/internal/hubclient"
 	"cloop.dev/cloop/internal/pki"
 	"cloop.dev/cloop/internal/processnode"
@@ -284,11 +285,7 @@ func (s *System) keepState(kubeconfig string) error {
 	if err != nil {
 		return err
 	}
-	temporary := stateFile(s.Dir) + ".new"
-	if err := os.WriteFile(temporary, encoded, 0o600); err != nil {
-		return err
-	}
-	return os.Rename(temporary, stateFile(s.Dir))
+	return atomicfile.Write(stateFile(s.Dir), encoded, 0o600)
 }
 
 // connectCluster makes the cluster's client and finds kubectl.

@@ -16,6 +16,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
+	"cloop.dev/cloop/internal/atomicfile"
 	"cloop.dev/cloop/internal/hub/api"
 	"cloop.dev/cloop/internal/hub/store"
 	"cloop.dev/cloop/internal/secret"
@@ -154,11 +155,7 @@ func (o *Options) deliverAdmin(token secret.String) error {
 		return err
 	}
 	// Replaced at once, so that a reader finds the whole token or none.
-	fresh := o.AdminTokenFile + ".new"
-	if err := os.WriteFile(fresh, []byte(token.Reveal()+"\n"), 0o600); err != nil {
-		return err
-	}
-	if err := os.Rename(fresh, o.AdminTokenFile); err != nil {
+	if err := atomicfile.Write(o.AdminTokenFile, []byte(token.Reveal()+"\n"), 0o600); err != nil {
 		return err
 	}
 	o.Log.Info("first admin token is written", "file", o.AdminTokenFile)

@@ -1,19 +1,15 @@
 package hub
 
 import (
-	"bytes"
-	"crypto/rand"
 	"crypto/tls"
 	"crypto/x509"
-	"encoding/pem"
 	"fmt"
-	"math/big"
 	"net"
 	"os"
 	"path/filepath"
 	"slices"
-	"time"
 
+	"cloop.dev/cloop/internal/atomicfile"
 	"cloop.dev/cloop/internal/hubclient"
 	"cloop.dev/cloop/internal/pki"
 )
@@ -62,7 +58,7 @@ func (o *Options) certificate() (tls.Certificate, error) {
 	if err != nil {
 		return cert, fmt.Errorf("read the hub's certificate in %s: %w", dir, err)
 	}
-	return withNames(cert, pair, filepath.Join(dir, "hub.crt"), o.Names)
+	return withNames(cert, server, pair, filepath.Join(dir, "hub.crt"), o.Names)
 }
 
 // hosts are the names that the hub's own certificate is for.
@@ -79,48 +75,21 @@ func (o *Options) hosts() []string {
 
 // withNames signs the certificate again, with the key that clients have pinned,
 // when names were configured since it was made.
-func withNames(cert tls.Certificate, authority pki.Pair, file string, names []string) (tls.Certificate, error) {
-	leaf := cert.Leaf
-	again := &x509.Certificate{
-		Subject: leaf.Subject, NotBefore: leaf.NotBefore, NotAfter: leaf.NotAfter, KeyUsage: leaf.KeyUsage, ExtKeyUsage: leaf.ExtKeyUsage,
-		BasicConstraintsValid: leaf.BasicConstraintsValid,
-		DNSNames:              slices.Clone(leaf.DNSNames), IPAddresses: slices.Clone(leaf.IPAddresses),
-		SerialNumber: big.NewInt(time.Now().UnixNano()),
-	}
-	missing := false
-	for _, name := range names {
-		if leaf.VerifyHostname(name) == nil {
-			continue
-		}
-		missing = true
-		if ip := net.ParseIP(name); ip != nil {
-			again.IPAddresses = append(again.IPAddresses, ip)
-		} else {
-			again.DNSNames = append(again.DNSNames, name)
-		}
-	}
-	if !missing {
+func withNames(cert tls.Certificate, server, authority pki.Pair, file string, names []string) (tls.Certificate, error) {
+	missing := slices.DeleteFunc(slices.Clone(names), func(name string) bool { return cert.Leaf.VerifyHostname(name) == nil })
+	if len(missing) == 0 {
 		return cert, nil
 	}
-	ca, err := tls.X509KeyPair(authority.Certificate, authority.Key)
+	ca, err := pki.ParseCA(authority)
 	if err != nil {
 		return cert, fmt.Errorf("read the hub's certificate authority: %w", err)
 	}
-	der, err := x509.CreateCertificate(rand.Reader, again, ca.Leaf, leaf.PublicKey, ca.PrivateKey)
+	server.Certificate, err = ca.Extend(cert.Leaf, missing...)
 	if err != nil {
 		return cert, fmt.Errorf("sign the hub's certificate again: %w", err)
 	}
-	var text bytes.Buffer
-	if err := pem.Encode(&text, &pem.Block{Type: "CERTIFICATE", Bytes: der}); err != nil {
-		return cert, err
-	}
-	if err := os.WriteFile(file+".new", text.Bytes(), 0o644); err != nil { //nolint:gosec // a certificate is public
+	if err := atomicfile.Write(file, server.Certificate, 0o644); err != nil {
 		return cert, fmt.Errorf("keep the hub's certificate: %w", err)
 	}
-	if err := os.Rename(file+".new", file); err != nil {
-		return cert, fmt.Errorf("keep the hub's certificate: %w", err)
-	}
-	cert.Certificate = [][]byte{der}
-	cert.Leaf, err = x509.ParseCertificate(der)
-	return cert, err
+	return tls.X509KeyPair(server.Certificate, server.Key)
 }

@@ -20,7 +20,10 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"slices"
 	"time"
+
+	"cloop.dev/cloop/internal/atomicfile"
 )
 
 // validity of what this package signs. Such a system has nobody who renews a
@@ -89,6 +92,25 @@ func (ca *CA) Server(now time.Time, hosts ...string) (Pair, error) {
 	}
 	template := template(pkix.Name{CommonName: hosts[0]}, now)
 	template.ExtKeyUsage = []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth}
+	addHosts(template, hosts)
+	return sign(template, ca)
+}
+
+// Extend signs a certificate of this authority again, for more host names and IP
+// addresses than before. Its key and its times stay. The answer is PEM.
+func (ca *CA) Extend(certificate *x509.Certificate, hosts ...string) ([]byte, error) {
+	template := &x509.Certificate{
+		Subject:   certificate.Subject,
+		NotBefore: certificate.NotBefore, NotAfter: certificate.NotAfter,
+		KeyUsage: certificate.KeyUsage, ExtKeyUsage: certificate.ExtKeyUsage,
+		BasicConstraintsValid: certificate.BasicConstraintsValid,
+		DNSNames:              slices.Clone(certificate.DNSNames), IPAddresses: slices.Clone(certificate.IPAddresses),
+	}
+	addHosts(template, hosts)
+	return issue(template, ca.certificate, certificate.PublicKey, ca.signer)
+}
+
+func addHosts(template *x509.Certificate, hosts []string) {
 	for _, host := range hosts {
 		if ip := net.ParseIP(host); ip != nil {
 			template.IPAddresses = append(template.IPAddresses, ip)
@@ -96,7 +118,6 @@ func (ca *CA) Server(now time.Time, hosts ...string) (Pair, error) {
 			template.DNSNames = append(template.DNSNames, host)
 		}
 	}
-	return sign(template, ca)
 }
 
 // Client signs a client certificate. Kubernetes reads the common name as the
@@ -119,12 +140,6 @@ func template(subject pkix.Name, now time.Time) *x509.Certificate {
 // sign makes a key for the template and signs it with the authority, or with
 // itself where there is none.
 func sign(template *x509.Certificate, ca *CA) (Pair, error) {
-	// RFC 5280, 4.1.2.2: positive and at most 20 octets.
-	serial, err := rand.Int(rand.Reader, new(big.Int).Lsh(big.NewInt(1), 127))
-	if err != nil {
-		return Pair{}, err
-	}
-	template.SerialNumber = serial
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
 		return Pair{}, err
@@ -133,18 +148,30 @@ func sign(template *x509.Certificate, ca *CA) (Pair, error) {
 	if ca != nil {
 		parent, signer = ca.certificate, ca.signer
 	}
-	der, err := x509.CreateCertificate(rand.Reader, template, parent, key.Public(), signer)
+	certificate, err := issue(template, parent, key.Public(), signer)
 	if err != nil {
-		return Pair{}, fmt.Errorf("sign certificate for %s: %w", template.Subject.CommonName, err)
+		return Pair{}, err
 	}
 	encoded, err := x509.MarshalPKCS8PrivateKey(key)
 	if err != nil {
 		return Pair{}, err
 	}
-	return Pair{
-		Certificate: pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}),
-		Key:         pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: encoded}),
-	}, nil
+	return Pair{Certificate: certificate, Key: pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: encoded})}, nil
+}
+
+// issue gives the template a serial number and signs it as PEM.
+func issue(template, parent *x509.Certificate, public crypto.PublicKey, signer crypto.Signer) ([]byte, error) {
+	// RFC 5280, 4.1.2.2: positive and at most 20 octets.
+	serial, err := rand.Int(rand.Reader, new(big.Int).Lsh(big.NewInt(1), 127))
+	if err != nil {
+		return nil, err
+	}
+	template.SerialNumber = serial
+	der, err := x509.CreateCertificate(rand.Reader, template, parent, public, signer)
+	if err != nil {
+		return nil, fmt.Errorf("sign certificate for %s: %w", template.Subject.CommonName, err)
+	}
+	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}), nil
 }
 
 // Keep returns the pair stored as dir/name.crt and dir/name.key, and makes and
@@ -167,17 +194,8 @@ func Keep(dir, name string, make func() (Pair, error)) (Pair, error) {
 		return Pair{}, err
 	}
 	// The certificate goes last: whoever finds it finds the key too.
-	if err := writeFile(keyFile, pair.Key, 0o600); err != nil {
+	if err := atomicfile.Write(keyFile, pair.Key, 0o600); err != nil {
 		return Pair{}, err
 	}
-	return pair, writeFile(certificateFile, pair.Certificate, 0o644)
-}
-
-// writeFile replaces a file at once, so that a crash leaves the old or the new.
-func writeFile(name string, data []byte, mode fs.FileMode) error {
-	temporary := name + ".new"
-	if err := os.WriteFile(temporary, data, mode); err != nil {
-		return err
-	}
-	return os.Rename(temporary, name)
+	return pair, atomicfile.Write(certificateFile, pair.Certificate, 0o644)
 }

@@ -26,11 +26,7 @@ func TestAServerCertificateIsTrustedForItsNamesOnly(t *testing.T) {
 	if _, err := tls.X509KeyPair(pair.Certificate, pair.Key); err != nil {
 		t.Errorf("certificate and key do not belong together: %v", err)
 	}
-	block, _ := pem.Decode(pair.Certificate)
-	leaf, err := x509.ParseCertificate(block.Bytes)
-	if err != nil {
-		t.Fatal(err)
-	}
+	leaf := parse(t, pair.Certificate)
 	roots := x509.NewCertPool()
 	roots.AppendCertsFromPEM(ca.Certificate)
 	for host, trusted := range map[string]bool{"hub.example.com": true, "127.0.0.1": true, "evil.example.com": false} {
@@ -42,6 +38,56 @@ func TestAServerCertificateIsTrustedForItsNamesOnly(t *testing.T) {
 	if _, err := leaf.Verify(x509.VerifyOptions{Roots: roots, KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}}); err == nil {
 		t.Error("a server certificate passes as a client's")
 	}
+}
+
+func TestExtendKeepsTheKeyTheTimesAndTheNames(t *testing.T) {
+	ca, err := pki.NewCA("test", time.Now())
+	if err != nil {
+		t.Fatal(err)
+	}
+	pair, err := ca.Server(time.Now().Add(-time.Hour), "hub.example.com", "127.0.0.1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	before := parse(t, pair.Certificate)
+	extended, err := ca.Extend(before, "new.example.com", "192.0.2.7")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := tls.X509KeyPair(extended, pair.Key); err != nil {
+		t.Errorf("the certificate is for another key: %v", err)
+	}
+	after := parse(t, extended)
+	if !after.NotBefore.Equal(before.NotBefore) || !after.NotAfter.Equal(before.NotAfter) {
+		t.Errorf("valid from %s to %s, was from %s to %s", after.NotBefore, after.NotAfter, before.NotBefore, before.NotAfter)
+	}
+	if after.SerialNumber.Cmp(before.SerialNumber) == 0 {
+		t.Error("two certificates of one authority have the same serial number")
+	}
+	roots := x509.NewCertPool()
+	roots.AppendCertsFromPEM(ca.Certificate)
+	for _, host := range []string{"hub.example.com", "127.0.0.1", "new.example.com", "192.0.2.7"} {
+		if _, err := after.Verify(x509.VerifyOptions{DNSName: host, Roots: roots}); err != nil {
+			t.Errorf("verify %s: %v", host, err)
+		}
+	}
+	if before.VerifyHostname("new.example.com") == nil {
+		t.Error("the certificate that was extended has changed")
+	}
+}
+
+func parse(t *testing.T, certificate []byte) *x509.Certificate {
+	t.Helper()
+	block, _ := pem.Decode(certificate)
+	if block == nil {
+		t.Fatal("the certificate is not PEM")
+		return nil
+	}
+	leaf, err := x509.ParseCertificate(block.Bytes)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return leaf
 }
 
 func TestKeepReturnsTheSamePairAndProtectsTheKey(t *testing.T) {

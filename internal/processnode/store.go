@@ -13,6 +13,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"cloop.dev/cloop/internal/atomicfile"
 	"cloop.dev/cloop/internal/process"
 )
 
@@ -206,9 +207,5 @@ func replaceJSON(file string, value any) error {
 	if err := os.MkdirAll(filepath.Dir(file), 0o700); err != nil {
 		return err
 	}
-	temporary := file + ".new"
-	if err := os.WriteFile(temporary, data, 0o600); err != nil {
-		return err
-	}
-	return os.Rename(temporary, file)
+	return atomicfile.Write(file, data, 0o600)
 }
