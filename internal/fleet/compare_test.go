@@ -149,7 +149,7 @@ func FuzzFieldManager(f *testing.F) {
 	f.Add(`{"k:{\"name\":1}":{".":{}},"v:1":{},"i:0":{}}`, "//~1~0")
 	f.Fuzz(func(t *testing.T, fields, pointer string) {
 		obj := pool(t, "{maxRunners: 4, template: {env: [{name: A}]}}")
-		obj.SetManagedFields([]metav1.ManagedFieldsEntry{{Manager: "m", FieldsType: "FieldsV1", FieldsV1: &metav1.FieldsV1{Raw: []byte(fields)}}})
+		obj.SetManagedFields([]metav1.ManagedFieldsEntry{{Manager: "m", FieldsType: "FieldsV1", FieldsV1: metav1.NewFieldsV1(fields)}})
 		if got := fleet.FieldManager(obj, pointer, "ours"); got != "" && got != "m" {
 			t.Errorf("manager is %q", got)
 		}

@@ -168,7 +168,7 @@ func TestDriftSaysWhoAndSinceWhen(t *testing.T) {
 	set(t, live, int64(4), "spec", "maxRunners")
 	written := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 	live.SetManagedFields([]metav1.ManagedFieldsEntry{{Manager: "kubectl-edit", Time: &metav1.Time{Time: written}, FieldsType: "FieldsV1",
-		FieldsV1: &metav1.FieldsV1{Raw: []byte(`{"f:spec":{"f:maxRunners":{}}}`)}}})
+		FieldsV1: metav1.NewFieldsV1(`{"f:spec":{"f:maxRunners":{}}}`)}})
 	field := fleet.Drift(in).Pools[1].Fields[0]
 	if field.Manager != "kubectl-edit" || field.Since == nil || !field.Since.Equal(written) {
 		t.Errorf("by %q since %v", field.Manager, field.Since)

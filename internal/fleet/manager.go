@@ -1,7 +1,6 @@
 package fleet
 
 import (
-	"bytes"
 	"slices"
 	"strconv"
 	"time"
@@ -50,7 +49,7 @@ func owns(entry *metav1.ManagedFieldsEntry, obj *unstructured.Unstructured, poin
 		return false
 	}
 	set := &fieldpath.Set{}
-	if err := set.FromJSON(bytes.NewReader(entry.FieldsV1.Raw)); err != nil {
+	if err := set.FromJSON(entry.FieldsV1.GetRawReader()); err != nil {
 		return false
 	}
 	return ownsIn(set, obj.Object, tokens(pointer))

@@ -270,7 +270,7 @@ func (s *scan) plugin(ctx context.Context, dir, file string, entry *yaml.Node, d
 		var document yaml.Node
 		if decoder.Decode(&document) != nil {
 			// The end, or text that kustomize cannot read either.
-			return nil
+			return nil //nolint:nilerr // an entry that names no file is the plugin's text itself
 		}
 		s.refuseRemote(file, &document, true)
 	}

@@ -185,7 +185,7 @@ func wantCode(t testing.TB, err error, code hubv1.Code) *hubv1.Problem {
 }
 
 // until reads snapshots until one fits.
-func until[T any](t testing.TB, snapshots func(func(T, error) bool), what string, fits func(T) bool) T {
+func until[T any](t testing.TB, snapshots func(func(T, error) bool), what string, fits func(T) bool) (last T) {
 	t.Helper()
 	for snapshot, err := range snapshots {
 		if err != nil {
@@ -196,7 +196,7 @@ func until[T any](t testing.TB, snapshots func(func(T, error) bool), what string
 		}
 	}
 	t.Fatalf("the watch ended before %s", what)
-	panic("unreachable")
+	return last
 }
 
 func (r *running) untilRun(id string, state hubv1.RunState) hubv1.Run {

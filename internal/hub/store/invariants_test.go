@@ -174,8 +174,6 @@ func (m *machine) Cancel(t *rapid.T) {
 	m.ok(t, err)
 }
 
-func (m *machine) attempt(t *rapid.T) int32 { return int32(rapid.IntRange(1, 2).Draw(t, "attempt")) }
-
 // Spawn is a runner that comes up as it should.
 func (m *machine) Spawn(t *rapid.T) {
 	m.keys++

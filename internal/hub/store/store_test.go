@@ -43,15 +43,6 @@ func looking(t testing.TB, dir string) *sql.DB {
 	return db
 }
 
-func count(t testing.TB, db *sql.DB, query string, args ...any) int {
-	t.Helper()
-	var n int
-	if err := db.QueryRow(query, args...).Scan(&n); err != nil {
-		t.Fatalf("%s: %v", query, err)
-	}
-	return n
-}
-
 func check(t testing.TB, err error) {
 	t.Helper()
 	if err != nil {
