@@ -22,7 +22,8 @@ var binary = sync.OnceValues(func() (string, error) {
 		return "", err
 	}
 	name := filepath.Join(dir, "cloop")
-	arguments := []string{"build", "-o", name}
+	// As `make build` builds it, so that its memory is what people get.
+	arguments := []string{"build", "-o", name, "-ldflags=-s -w"}
 	if raceDetector {
 		arguments = append(arguments, "-race")
 	}
