@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"math/rand/v2"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -16,6 +15,7 @@ import (
 	"cloop.dev/cloop/apis/hubv1"
 	"cloop.dev/cloop/internal/podspec"
 	"cloop.dev/cloop/internal/pool"
+	"cloop.dev/cloop/internal/retry"
 	"cloop.dev/cloop/internal/secret"
 )
 
@@ -157,9 +157,8 @@ func (a *actor) notCreated(ctx context.Context, runner podspec.Runner, err error
 	a.refused = true
 	memory := a.o.memory
 	if first {
-		wait := min(podRetryFirst<<min(memory.podFailures, 6), podRetryLast)
+		wait := retry.Spread(retry.After(memory.podFailures, podRetryFirst, podRetryLast))
 		memory.podFailures++
-		wait = wait/2 + rand.N(wait/2+1) //nolint:gosec // jitter
 		memory.PodRefused = &pool.Refusal{Message: message, RetryAt: a.clock.Now().Add(wait)}
 	}
 	a.mu.Unlock()

@@ -18,6 +18,7 @@ import (
 	"cloop.dev/cloop/apis/hubv1"
 	"cloop.dev/cloop/internal/fleet"
 	"cloop.dev/cloop/internal/hub/store"
+	"cloop.dev/cloop/internal/retry"
 	"cloop.dev/cloop/internal/secret"
 	"cloop.dev/cloop/schemas"
 )
@@ -196,7 +197,7 @@ func (f *follower) retry(ctx context.Context, err error) time.Duration {
 	if err != nil && ctx.Err() == nil {
 		f.log.Error("sync cannot use the database", "error", err)
 	}
-	wait := min(firstRetry<<min(f.failures, 20), lastRetry, f.config.Interval)
+	wait := retry.After(f.failures, firstRetry, min(lastRetry, f.config.Interval))
 	f.failures++
 	return f.jittered(wait)
 }

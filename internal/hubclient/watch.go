@@ -5,12 +5,13 @@ import (
 	"encoding/json"
 	"fmt"
 	"iter"
-	"math/rand/v2"
 	"net/http"
 	"net/url"
 	"time"
 
 	"github.com/tmaxmax/go-sse"
+
+	"cloop.dev/cloop/internal/retry"
 )
 
 // maxEvent bounds one snapshot, in bytes: a pool of 100,000 runners fits.
@@ -76,12 +77,9 @@ type Backoff struct{ failures int }
 
 // Next counts a failure and returns how long to wait before the next try.
 func (b *Backoff) Next() time.Duration {
-	wait := backoffLast
-	if b.failures < 7 {
-		wait = min(backoffFirst<<b.failures, backoffLast)
-		b.failures++
-	}
-	return wait/2 + rand.N(wait/2+1) //nolint:gosec // spreads load, guards nothing
+	wait := retry.After(b.failures, backoffFirst, backoffLast)
+	b.failures++
+	return retry.Spread(wait)
 }
 
 // Reset forgets the failures after a success.
