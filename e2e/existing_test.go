@@ -57,8 +57,8 @@ func TestExistingCluster(t *testing.T) {
 	}
 	kept := 0
 	for _, namespace := range namespaces.Items {
-		switch {
-		case namespace.Name == dev.PoolNamespace || namespace.Name == dev.FleetNamespace:
+		switch namespace.Name {
+		case dev.PoolNamespace, dev.FleetNamespace:
 			if namespace.DeletionTimestamp == nil {
 				t.Errorf("down left namespace %s", namespace.Name)
 			}
