@@ -2,6 +2,7 @@ package dev
 
 import (
 	"context"
+	"errors"
 	"crypto/rand"
 	"fmt"
 	"io"
@@ -202,8 +203,11 @@ func (st *Story) hubForgot(name string) func(context.Context) error {
 // clusterForgot waits until no object of a pool is left.
 func (st *Story) clusterForgot(ctx context.Context, name string) error {
 	return until(ctx, "the cluster has nothing left of the pool", func(ctx context.Context) error {
-		if _, err := st.executorPool(ctx, name); !gone(err) {
-			return fmt.Errorf("the ExecutorPool is there: %v", err)
+		switch _, err := st.executorPool(ctx, name); {
+		case err == nil:
+			return errors.New("the ExecutorPool is there")
+		case !gone(err):
+			return err
 		}
 		return st.System.noObjects(ctx, name, &corev1.PodList{}, &corev1.SecretList{}, &corev1.ConfigMapList{})
 	})
