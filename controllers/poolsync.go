@@ -18,6 +18,7 @@ import (
 
 	"cloop.dev/cloop/apis/v1alpha1"
 	"cloop.dev/cloop/internal/fleet"
+	"cloop.dev/cloop/internal/retry"
 	"cloop.dev/cloop/schemas"
 )
 
@@ -262,8 +263,7 @@ const retrySoonest = time.Second
 
 // backoff is the wait after so many failures before this one.
 func backoff(failures int, last time.Duration) time.Duration {
-	wait := retrySoonest << min(failures, 16)
-	return min(wait, last)
+	return retry.After(min(failures, 16), retrySoonest, last)
 }
 
 // wait is how long until the PoolSync is looked at without a trigger.
