@@ -2,8 +2,8 @@ package dev
 
 import (
 	"context"
-	"errors"
 	"crypto/rand"
+	"errors"
 	"fmt"
 	"io"
 	"os/exec"
