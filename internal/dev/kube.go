@@ -35,9 +35,10 @@ func resumeFrom(resourceVersion string) *metav1.ListOptions {
 	return &metav1.ListOptions{ResourceVersion: resourceVersion}
 }
 
-// childOf finds the process with the lowest id whose parent is pid and whose
-// command line contains words; 0 when there is none.
-func childOf(pid int, words string) (int, error) {
+// childOf finds the process with the lowest id whose parent is pid, whose
+// command line contains words and whose environment contains variable; 0 when
+// there is none.
+func childOf(pid int, words, variable string) (int, error) {
 	if pid == 0 {
 		return 0, nil
 	}
@@ -56,11 +57,17 @@ func childOf(pid int, words string) (int, error) {
 			if err != nil {
 				return 0, err
 			}
-			line, err := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", child))
-			if err == nil && strings.Contains(strings.ReplaceAll(string(line), "\x00", " "), words) && (lowest == 0 || child < lowest) {
+			if procContains(child, "cmdline", words) && procContains(child, "environ", variable) && (lowest == 0 || child < lowest) {
 				lowest = child
 			}
 		}
 	}
 	return lowest, nil
+}
+
+// procContains says whether a file of a process that is still there contains a
+// text, taking the zero bytes between its parts for spaces.
+func procContains(pid int, file, text string) bool {
+	content, err := os.ReadFile(fmt.Sprintf("/proc/%d/%s", pid, file))
+	return err == nil && strings.Contains(strings.ReplaceAll(string(content), "\x00", " "), text)
 }

@@ -112,20 +112,12 @@ func (st *Story) removePool(ctx context.Context, r *record) error {
 	}); err != nil {
 		return err
 	}
-	for _, folder := range []string{"hub", "pools/base"} {
-		if err := st.fleet.Replace(folder+"/kustomization.yaml", "  - batch.yaml\n", ""); err != nil {
-			return err
-		}
-	}
-	if err := st.fleet.Write(map[string][]byte{batchFile: nil, hubBatchFile: nil}); err != nil {
-		return err
-	}
-	removed, err := st.fleet.Commit(ctx, "Remove the batch pool")
-	if err != nil {
-		return err
-	}
 	pushed := time.Now()
-	if err := st.publish(ctx); err != nil {
+	if err := st.WithdrawBatch(ctx); err != nil {
+		return err
+	}
+	removed, err := st.fleet.Head(ctx)
+	if err != nil {
 		return err
 	}
 	if err := st.draining(ctx, r, pushed); err != nil {
@@ -152,6 +144,23 @@ func (st *Story) removePool(ctx context.Context, r *record) error {
 	}
 	st.good = removed
 	return nil
+}
+
+// WithdrawBatch publishes a commit that removes the batch pool from both halves
+// of the fleet.
+func (st *Story) WithdrawBatch(ctx context.Context) error {
+	for _, folder := range []string{"hub", "pools/base"} {
+		if err := st.fleet.Replace(folder+"/kustomization.yaml", "  - batch.yaml\n", ""); err != nil {
+			return err
+		}
+	}
+	if err := st.fleet.Write(map[string][]byte{batchFile: nil, hubBatchFile: nil}); err != nil {
+		return err
+	}
+	if _, err := st.fleet.Commit(ctx, "Remove the batch pool"); err != nil {
+		return err
+	}
+	return st.publish(ctx)
 }
 
 // draining waits until both sides have seen that the pool goes.
@@ -363,10 +372,13 @@ func (s *System) watchEnrollment(ctx context.Context, pool string) func() time.T
 	}
 }
 
-// KillRunner ends one runner of a pool with SIGKILL and says whether there
+// KillRunner ends one runner with SIGKILL and says whether there was one.
+func (s *System) KillRunner() (bool, error) { return s.KillRunnerOf("") }
+
+// KillRunnerOf ends one runner of a pool with SIGKILL and says whether there
 // was one.
-func (s *System) KillRunner() (bool, error) {
-	pid, err := childOf(s.PID(nodePart), "executor runner")
+func (s *System) KillRunnerOf(pool string) (bool, error) {
+	pid, err := childOf(s.PID(nodePart), "executor runner", "CLOOP_RUNNER_NAME="+pool)
 	if err != nil || pid == 0 {
 		return false, err
 	}
