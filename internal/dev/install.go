@@ -249,21 +249,47 @@ func uninstall(ctx context.Context, kubeconfig string) error {
 		return err
 	}
 	objects = append(objects, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: NodeName}})
-	for _, object := range slices.Backward(objects) {
-		if err := s.removeMarked(ctx, object); err != nil {
-			return err
-		}
-	}
 	definitions, err := schemas.CRDs()
 	if err != nil {
 		return err
 	}
 	for _, definition := range definitions {
-		if err := s.removeMarked(ctx, definition); err != nil {
+		objects = append([]client.Object{definition}, objects...)
+	}
+	for _, object := range slices.Backward(objects) {
+		if err := s.removeMarked(ctx, object); err != nil {
+			return err
+		}
+	}
+	// Namespaces and definitions take a while to go with what is in them.
+	ctx, cancel := context.WithTimeout(ctx, withdrawTimeout)
+	defer cancel()
+	for _, object := range objects {
+		if err := s.removed(ctx, object); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// removed waits until an object is gone, unless it never was ours.
+func (s *System) removed(ctx context.Context, object client.Object) error {
+	return until(ctx, fmt.Sprintf("remove %T %s", object, object.GetName()), func(ctx context.Context) error {
+		err := s.Cluster.Get(ctx, client.ObjectKeyFromObject(object), object)
+		switch {
+		case absent(err) || err == nil && !ours(object):
+			return nil
+		case err != nil:
+			return err
+		}
+		return errors.New("it is being deleted")
+	})
+}
+
+// ours says whether install made an object. The node has no mark: its name is
+// ours alone.
+func ours(object client.Object) bool {
+	return object.GetName() == NodeName || object.GetLabels()[managedByLabel] == managedByDev
 }
 
 // releaseFinalizers lets objects in our namespaces go though their controllers
@@ -287,8 +313,7 @@ func (s *System) releaseFinalizers(ctx context.Context, list client.ObjectList) 
 	return nil
 }
 
-// removeMarked deletes an object if it carries our mark. The node has none: its
-// name is ours alone.
+// removeMarked deletes an object if install made it.
 func (s *System) removeMarked(ctx context.Context, object client.Object) error {
 	err := s.Cluster.Get(ctx, client.ObjectKeyFromObject(object), object)
 	if absent(err) {
@@ -296,7 +321,7 @@ func (s *System) removeMarked(ctx context.Context, object client.Object) error {
 	} else if err != nil {
 		return err
 	}
-	if object.GetName() != NodeName && object.GetLabels()[managedByLabel] != managedByDev {
+	if !ours(object) {
 		return nil
 	}
 	return client.IgnoreNotFound(s.Cluster.Delete(ctx, object))
