@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"cloop.dev/cloop/e2e/watchdog"
 	"cloop.dev/cloop/internal/dev"
 )
 
@@ -35,6 +36,7 @@ var binary = sync.OnceValues(func() (string, error) {
 })
 
 func TestMain(m *testing.M) {
+	watchdog.Run(func(dir string) error { return dev.Down(context.Background(), dir) })
 	code := m.Run()
 	if name, err := binary(); err == nil {
 		_ = os.RemoveAll(filepath.Dir(name))
@@ -55,6 +57,10 @@ func up(t testing.TB, change ...func(*dev.Options)) *dev.System {
 	for _, c := range change {
 		c(&options)
 	}
+	guard, err := watchdog.Start(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
 	t.Cleanup(func() {
 		checkLogs(t, dir)
 		if err := dev.Down(context.Background(), dir); err != nil {
@@ -62,6 +68,9 @@ func up(t testing.TB, change ...func(*dev.Options)) *dev.System {
 		}
 		if _, err := os.Stat(dir); !os.IsNotExist(err) {
 			t.Errorf("down left %s behind: %v", dir, err)
+		}
+		if err := guard.Release(); err != nil {
+			t.Error(err)
 		}
 	})
 	began := time.Now()

@@ -12,22 +12,16 @@ package clustertest
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"io"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"sync"
-	"syscall"
 	"testing"
 	"time"
 
 	"cloop.dev/cloop/e2e/cluster"
+	"cloop.dev/cloop/e2e/watchdog"
 )
-
-// envWatchdog makes a copy of the test binary the watchdog of that directory.
-const envWatchdog = "CLOOP_CLUSTERTEST_WATCHDOG"
 
 // startTimeout allows for the first build of Kubernetes on a slow machine, and
 // downTimeout for a machine that is busy with other tests.
@@ -44,10 +38,7 @@ var shared struct {
 	cluster    *cluster.Cluster
 	options    cluster.Options
 	err        error
-	// leash is held open by this process and by nothing else: its end tells
-	// the watchdog.
-	leash    io.Closer
-	watchdog *exec.Cmd
+	watchdog   *watchdog.Watchdog
 }
 
 // Option changes what Start starts.
@@ -67,9 +58,7 @@ func WithAuditLog() Option {
 // Main runs a package's tests and takes the control plane down. It does not
 // return.
 func Main(m *testing.M) {
-	if dir := os.Getenv(envWatchdog); dir != "" {
-		os.Exit(watch(dir))
-	}
+	watchdog.Run(remove)
 	shared.Lock()
 	shared.underMain = true
 	shared.Unlock()
@@ -130,7 +119,7 @@ func start(ctx context.Context, options []Option) error {
 		}
 		// Down removes only the cluster's own entries of this directory.
 		wanted = cluster.Options{Dir: filepath.Join(shared.dir, "cluster"), Binaries: binaries, Parts: cluster.WithoutScheduler}
-		if err := guard(shared.dir); err != nil {
+		if shared.watchdog, err = watchdog.Start(shared.dir); err != nil {
 			return err
 		}
 	}
@@ -148,39 +137,7 @@ func start(ctx context.Context, options []Option) error {
 	return nil
 }
 
-// guard starts the watchdog: this test binary once more, in a session of its
-// own so that what kills this one leaves it alive.
-func guard(dir string) error {
-	self, err := os.Executable()
-	if err != nil {
-		return err
-	}
-	watchdog := exec.Command(self)
-	watchdog.Env = append(os.Environ(), envWatchdog+"="+dir)
-	watchdog.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
-	leash, err := watchdog.StdinPipe()
-	if err != nil {
-		return err
-	}
-	if err := watchdog.Start(); err != nil {
-		return fmt.Errorf("start the watchdog of the control plane: %w", err)
-	}
-	shared.leash, shared.watchdog = leash, watchdog
-	return nil
-}
-
-// watch waits until the test binary is gone, by whatever means, and removes
-// what it left.
-func watch(dir string) int {
-	if _, err := io.Copy(io.Discard, os.Stdin); err != nil {
-		return 1
-	}
-	if err := remove(dir); err != nil {
-		return 1
-	}
-	return 0
-}
-
+// remove takes the control plane of a directory down.
 func remove(dir string) error {
 	ctx, cancel := context.WithTimeout(context.Background(), downTimeout)
 	defer cancel()
@@ -200,5 +157,5 @@ func stop() error {
 		}
 		return nil
 	}
-	return errors.Join(shared.leash.Close(), shared.watchdog.Wait())
+	return shared.watchdog.Release()
 }
