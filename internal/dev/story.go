@@ -180,7 +180,8 @@ func (s *System) cloop(ctx context.Context, args ...string) (output string, code
 	err = until(ctx, "cloop "+strings.Join(args, " "), func(ctx context.Context) error {
 		command := exec.CommandContext(ctx, s.executable, args...)
 		command.Dir = s.path("work", "fleet")
-		command.Env = append(command.Environ(), s.Environment()...)
+		// A token of the caller's shell, for another hub, would come first.
+		command.Env = append(append(command.Environ(), s.Environment()...), "CLOOP_TOKEN=")
 		var printed bytes.Buffer
 		command.Stdout, command.Stderr = &printed, &printed
 		runErr := command.Run()
