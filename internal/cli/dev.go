@@ -59,6 +59,12 @@ func (a *app) up(ctx context.Context, dir, kubeconfig string) (*dev.System, erro
 	if err != nil {
 		return nil, err
 	}
+	if kubeconfig != "" {
+		// The system outlives this working directory.
+		if kubeconfig, err = filepath.Abs(kubeconfig); err != nil {
+			return nil, err
+		}
+	}
 	return dev.Up(ctx, dev.Options{Dir: dir, Executable: executable, Kubeconfig: kubeconfig, Progress: a.stderr})
 }
 

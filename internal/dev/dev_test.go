@@ -152,3 +152,18 @@ func TestASystemIsChangedByOneCommandAtATime(t *testing.T) {
 	}
 	again()
 }
+
+func TestASystemStaysOnTheClusterItWasBroughtUpOn(t *testing.T) {
+	dir := t.TempDir()
+	first := &System{Dir: dir}
+	if err := first.keepState("/theirs"); err != nil {
+		t.Fatal(err)
+	}
+	again := &System{Dir: dir}
+	if err := again.keepState(""); err != nil || again.state.Kubeconfig != "/theirs" {
+		t.Errorf("a second up stands on %q, %v", again.state.Kubeconfig, err)
+	}
+	if err := again.keepState("/others"); err == nil || !strings.Contains(err.Error(), "take it down first") {
+		t.Errorf("another cluster: %v", err)
+	}
+}

@@ -45,8 +45,7 @@ func (s *System) startCluster(ctx context.Context, o Options) error {
 		return err
 	}
 	s.Kubectl = binaries.Kubectl
-	s.Kubeconfig = o.Kubeconfig
-	if o.Kubeconfig == "" {
+	if s.Kubeconfig = s.state.Kubeconfig; s.Kubeconfig == "" {
 		options := cluster.Options{Dir: s.path("cluster"), Binaries: binaries}
 		if o.AuditLog {
 			options.AuditLog = s.AuditLog()
@@ -132,10 +131,10 @@ func (s *System) startHub(ctx context.Context) error {
 	})
 }
 
-// startControllers brings up both controllers and, in a cluster of our own,
-// the process node. Runners must land on a node that can reach this machine's
-// loopback, so an existing cluster gets the process node too.
-func (s *System) startControllers(ctx context.Context, own bool) error {
+// startControllers brings up both controllers and the process node. Runners
+// must land on a node that can reach this machine's loopback, so an existing
+// cluster gets the process node too.
+func (s *System) startControllers(ctx context.Context) error {
 	for _, part := range []string{executorPart, fleetPart, nodePart} {
 		if err := s.start(part); err != nil {
 			return err

@@ -123,7 +123,7 @@ func Up(ctx context.Context, o Options) (*System, error) {
 	if err := s.install(ctx); err != nil {
 		return nil, err
 	}
-	if err := s.startControllers(ctx, o.Kubeconfig == ""); err != nil {
+	if err := s.startControllers(ctx); err != nil {
 		return nil, err
 	}
 	say("controllers and node run")
@@ -266,11 +266,18 @@ func prepare(o Options) (*System, error) {
 	return s, nil
 }
 
-// keepState reads system.json, and picks free ports where there is none.
+// keepState reads system.json, and picks free ports where there is none. The
+// cluster is chosen once; an empty kubeconfig agrees with any choice.
 func (s *System) keepState(kubeconfig string) error {
 	kept, err := os.ReadFile(stateFile(s.Dir))
 	if err == nil {
-		return json.Unmarshal(kept, &s.state)
+		if err := json.Unmarshal(kept, &s.state); err != nil {
+			return fmt.Errorf("read %s: %w", stateFile(s.Dir), err)
+		}
+		if kubeconfig != "" && kubeconfig != s.state.Kubeconfig {
+			return fmt.Errorf("the system in %s stands on another cluster than the one of %s: take it down first", s.Dir, kubeconfig)
+		}
+		return nil
 	}
 	if !errors.Is(err, fs.ErrNotExist) {
 		return err
