@@ -26,7 +26,7 @@ runs Pods as local processes, the hub, both controllers and a Git server.
 Everything that it keeps is in one directory, and down removes it.`,
 	}
 	var dir string
-	cmd.PersistentFlags().StringVar(&dir, "dir", "", "`DIR` that holds the system (default: cloop/dev in $XDG_STATE_HOME or ~/.local/state)")
+	cmd.PersistentFlags().StringVar(&dir, "dir", "", "`DIR` that holds the system (default: cloop/dev, cloop/demo for demo, in $XDG_STATE_HOME or ~/.local/state)")
 	cmd.AddCommand(
 		a.newDevUpCommand(&dir),
 		a.newDevDownCommand(&dir),
@@ -51,6 +51,19 @@ func devDir(flag, name string) (string, error) {
 		return "", fmt.Errorf("find a directory for the system: %w: give one with --dir", err)
 	}
 	return filepath.Join(home, ".local", "state", "cloop", name), nil
+}
+
+// devDown takes the system in dir down. Where nobody chose dir, the directory
+// of cloop's systems goes with the last of them.
+func devDown(ctx context.Context, dir, flag string) error {
+	if err := dev.Down(ctx, dir); err != nil {
+		return err
+	}
+	if flag == "" {
+		// One that is not empty stays.
+		_ = os.Remove(filepath.Dir(dir))
+	}
+	return nil
 }
 
 // up brings the system up in dir, saying what it does on standard error.
@@ -116,7 +129,7 @@ func (a *app) newDevDownCommand(dir *string) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return dev.Down(cmd.Context(), at)
+			return devDown(cmd.Context(), at, *dir)
 		},
 	}
 }
@@ -152,6 +165,9 @@ func (a *app) newDevStatusCommand(dir *string) *cobra.Command {
 				}
 			}
 			err = a.show(parts, func(w io.Writer) {
+				if len(parts) == 0 {
+					return
+				}
 				row(w, "NAME", "PID", "RUNNING", "LOG")
 				for _, part := range parts {
 					row(w, part.Name, part.PID, part.Running, part.Log)
@@ -161,7 +177,7 @@ func (a *app) newDevStatusCommand(dir *string) *cobra.Command {
 			case err != nil:
 				return err
 			case len(parts) == 0:
-				return &No{Message: "no system in " + at + ": start one with `cloop dev up`"}
+				return &No{Message: "no system runs in " + at + ": start one with `cloop dev up`"}
 			case len(down) > 0:
 				return &No{Message: strings.Join(down, ", ") + " does not run: `cloop dev up` starts it again"}
 			}
@@ -191,8 +207,11 @@ func (a *app) newDevDemoCommand(dir *string) *cobra.Command {
 				a.remark("the system stays up in %s: cloop dev down --dir %s removes it", at, at)
 				return err
 			}
+			if err != nil && cmd.Context().Err() == nil {
+				a.remark("the system goes, and its logs with it: --keep leaves both")
+			}
 			// An interrupt must not leave the system behind.
-			return errors.Join(err, dev.Down(context.WithoutCancel(cmd.Context()), at))
+			return errors.Join(err, devDown(context.WithoutCancel(cmd.Context()), at, *dir))
 		},
 	}
 	cmd.Flags().BoolVar(&keep, "keep", false, "leave the system up afterwards")
@@ -216,7 +235,9 @@ func (a *app) demo(ctx context.Context, dir, kubeconfig string) error {
 			a.tell(happened, result)
 		},
 	}
-	if err := story.Run(ctx); err != nil {
+	if err := story.Run(ctx); ctx.Err() != nil {
+		return ctx.Err()
+	} else if err != nil {
 		return &No{Message: fmt.Sprintf("%d of %d steps happened: %v (logs: %s)", happened, len(dev.Steps()), err, filepath.Join(dir, "logs"))}
 	}
 	fmt.Fprintf(a.stdout, "\nall %d steps happened, %.1f s in all\n", happened, time.Since(began).Seconds())
