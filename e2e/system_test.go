@@ -52,7 +52,7 @@ func up(t testing.TB, change ...func(*dev.Options)) *dev.System {
 	if err != nil {
 		t.Fatal(err)
 	}
-	dir := filepath.Join(t.TempDir(), "system")
+	dir := filepath.Join(t.TempDir(), "a system")
 	options := dev.Options{Dir: dir, Executable: executable, Progress: testWriter{t}}
 	for _, c := range change {
 		c(&options)

@@ -124,7 +124,7 @@ func (p *credentialPlace) secretFromFile() string {
 // shellQuote quotes a word for a POSIX shell where it needs that.
 func shellQuote(word string) string {
 	plain := strings.TrimFunc(word, func(r rune) bool {
-		return r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || strings.ContainsRune("-_./", r)
+		return r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || strings.ContainsRune("-_./:=+,@%", r)
 	}) == ""
 	if plain && word != "" {
 		return word

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"time"
@@ -103,20 +104,46 @@ func (a *app) newDevUpCommand(dir *string) *cobra.Command {
 			if err != nil {
 				return err
 			}
+			down := "cloop dev down"
+			if *dir != "" {
+				down += " --dir " + shellQuote(at)
+			}
 			_, err = fmt.Fprintf(a.stdout, `The system is up. To use it from this shell:
 
-  export %s
+%s
+Then try:
+
   cloop run start --project %s --wait -- ./check
   kubectl get xpool --all-namespaces
 
-The fleet repository is cloned in %s: commit to it and push.
-cloop dev down removes everything.
-`, strings.Join(system.Environment(), " \\\n    "), dev.ProjectName, fleet.Dir)
+The fleet repository is cloned in %s: commit to it, git push,
+and "cloop fleet reconcile" has hub and cluster follow at once, not within a minute.
+"%s" removes everything.
+`, shellSetup(system), dev.ProjectName, fleet.Dir, down)
 			return err
 		},
 	}
 	cmd.Flags().StringVar(&kubeconfig, "kubeconfig", "", "use the existing cluster of this `FILE` instead of one of its own")
 	return cmd
+}
+
+// shellSetup is what a POSIX shell must read so that cloop and kubectl are
+// found there and reach the system.
+func shellSetup(system *dev.System) string {
+	var exports []string
+	executable, err := os.Executable()
+	if found, lookErr := exec.LookPath("cloop"); err == nil && (lookErr != nil || found != executable) {
+		exports = append(exports, "PATH="+shellQuote(filepath.Dir(executable))+":$PATH")
+	}
+	for _, entry := range system.Environment() {
+		name, value, _ := strings.Cut(entry, "=")
+		exports = append(exports, name+"="+shellQuote(value))
+	}
+	setup := "  export " + strings.Join(exports, " \\\n    ") + "\n"
+	if _, err := exec.LookPath("kubectl"); err != nil {
+		setup += "  kubectl() { " + commandText(system.Kubectl) + ` "$@"; }` + "\n"
+	}
+	return setup
 }
 
 func (a *app) newDevDownCommand(dir *string) *cobra.Command {
@@ -204,7 +231,7 @@ func (a *app) newDevDemoCommand(dir *string) *cobra.Command {
 			}
 			err = a.demo(cmd.Context(), at, kubeconfig)
 			if keep {
-				a.remark("the system stays up in %s: cloop dev down --dir %s removes it", at, at)
+				a.remark("the system stays up in %s: cloop dev down --dir %s removes it", at, shellQuote(at))
 				return err
 			}
 			if err != nil && cmd.Context().Err() == nil {

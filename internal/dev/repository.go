@@ -34,17 +34,14 @@ func clone(ctx context.Context, dir, url, caFile string) (*Repository, error) {
 	if _, err := r.git(ctx, "init", "--quiet", "--initial-branch", branch); err != nil {
 		return nil, err
 	}
-	if _, err := r.git(ctx, "config", "remote.origin.url", url); err != nil {
-		return nil, err
-	}
 	if _, err := r.Head(ctx); err == nil {
 		return r, nil
 	}
-	heads, err := r.git(ctx, "ls-remote", "--heads", "origin", branch)
+	heads, err := r.git(ctx, "ls-remote", "--heads", url, branch)
 	if err != nil || heads == "" {
 		return r, err
 	}
-	_, err = r.git(ctx, "pull", "--quiet", "origin", branch)
+	_, err = r.git(ctx, "pull", "--quiet", url, branch)
 	return r, err
 }
 
@@ -111,8 +108,25 @@ func (r *Repository) Revert(ctx context.Context) (string, error) {
 
 // Push publishes the branch. Repeating it is harmless.
 func (r *Repository) Push(ctx context.Context) error {
-	_, err := r.git(ctx, "push", "--quiet", "origin", "HEAD:"+branch)
+	_, err := r.git(ctx, "push", "--quiet", r.URL, "HEAD:"+branch)
 	return err
+}
+
+// followRemote makes a plain git push and git pull work for a person in the
+// work tree. Both go to the bare repository on disk: a certificate that only
+// this system trusts would fail wherever the environment names others.
+func (r *Repository) followRemote(ctx context.Context, bare string) error {
+	for _, setting := range [][2]string{
+		{"remote.origin.url", bare},
+		{"remote.origin.fetch", "+refs/heads/*:refs/remotes/origin/*"},
+		{"branch." + branch + ".remote", "origin"},
+		{"branch." + branch + ".merge", "refs/heads/" + branch},
+	} {
+		if _, err := r.git(ctx, "config", "--replace-all", setting[0], setting[1]); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // Head returns the newest revision, 40 hex digits.

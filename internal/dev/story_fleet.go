@@ -106,18 +106,22 @@ func (s *System) SeedFleet(ctx context.Context) (*Repository, error) {
 	return fleet, err
 }
 
-// PublishSeed gives an empty fleet repository its first fleet and the pools
-// their credentials. Where the fleet has been published it does nothing.
+// PublishSeed gives an empty fleet repository its first fleet, the pools their
+// credentials and the project a pool, and goes on where it was interrupted.
+// Once it was through it does nothing.
 func (s *System) PublishSeed(ctx context.Context) error {
-	fleet, err := s.SeedFleet(ctx)
-	if err != nil {
-		return err
-	}
-	if heads, err := fleet.git(ctx, "ls-remote", "--heads", "origin", branch); err != nil || heads != "" {
-		return err
+	if s.state.Seeded {
+		return nil
 	}
 	story := &Story{System: s}
-	return story.RunUntil(ctx, steps[0].name)
+	if err := story.RunUntil(ctx, steps[0].name); err != nil {
+		return err
+	}
+	if err := s.Bind(ctx, agentsPool); err != nil {
+		return err
+	}
+	s.state.Seeded = true
+	return s.writeState()
 }
 
 // HandCredential mints a credential for a pool and puts it into the Secret

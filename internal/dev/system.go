@@ -89,6 +89,8 @@ type state struct {
 	Ports map[string]int `json:"ports"`
 	// Kubeconfig of an existing cluster; empty: a cluster of our own.
 	Kubeconfig string `json:"kubeconfig,omitempty"`
+	// Seeded is true once PublishSeed was through.
+	Seeded bool `json:"seeded,omitempty"`
 }
 
 // Up brings the system up, starting only what does not run. A system that was
@@ -213,9 +215,14 @@ func (s *System) GitURL(repository string) string {
 	return "https://" + s.address(gitPart) + "/" + repository + ".git"
 }
 
-// Fleet opens a work tree of the fleet repository.
+// Fleet opens a work tree of the fleet repository, in which a person can work
+// too.
 func (s *System) Fleet(ctx context.Context) (*Repository, error) {
-	return clone(ctx, s.path("work", "fleet"), s.GitURL("fleet"), s.CAFile)
+	work, err := clone(ctx, s.path("work", "fleet"), s.GitURL("fleet"), s.CAFile)
+	if err != nil {
+		return nil, err
+	}
+	return work, work.followRemote(ctx, s.path("git", "fleet.git"))
 }
 
 // address is where a part listens.
@@ -288,6 +295,10 @@ func (s *System) keepState(kubeconfig string) error {
 			return err
 		}
 	}
+	return s.writeState()
+}
+
+func (s *System) writeState() error {
 	encoded, err := json.Marshal(s.state)
 	if err != nil {
 		return err
