@@ -243,6 +243,7 @@ func TestBuildRefusesWhatIsRemote(t *testing.T) {
 		"in a base":         {"eu/kustomization.yaml": "resources: [../base]\n", "base/kustomization.yaml": "resources: [" + server.URL + "/pool.yaml]\n"},
 		"component":         {"eu/kustomization.yaml": "components: [\"https://github.com/example/fleet\"]\n"},
 		"patch":             {"eu/kustomization.yaml": "resources: [p.yaml]\npatches: [{path: \"" + server.URL + "/p.yaml\"}]\n", "eu/p.yaml": basePool},
+		"behind an alias":   {"eu/kustomization.yaml": "commonAnnotations: {a: &u \"" + server.URL + "/pool.yaml\"}\nresources: [*u]\n"},
 		"openapi":           {"eu/kustomization.yaml": "resources: [p.yaml]\nopenapi: {path: \"" + server.URL + "/o.json\"}\n", "eu/p.yaml": basePool},
 		"generator file":    {"eu/kustomization.yaml": "configMapGenerator: [{name: x, files: [\"" + server.URL + "/f\"]}]\n"},
 		"transformer":       {"eu/kustomization.yaml": "resources: [p.yaml]\ntransformers: [t.yaml]\n", "eu/p.yaml": basePool, "eu/t.yaml": plugin},
@@ -277,6 +278,44 @@ func TestBuildIsBounded(t *testing.T) {
 	}
 	if rendered, err := fleet.Build(t.Context(), dir, "l12"); err != nil || len(rendered) != 16 {
 		t.Errorf("a moderate repository renders %d objects, %v, want 16", len(rendered), err)
+	}
+}
+
+// A few hundred bytes of aliases are billions of nodes once kustomize copies
+// each of them, and an anchor within itself never ends.
+func TestBuildRefusesAliasesThatExplode(t *testing.T) {
+	var bomb strings.Builder
+	bomb.WriteString(basePool + "x:\n  a: &a [x, x, x, x, x, x, x, x, x]\n")
+	for i := range 9 {
+		fmt.Fprintf(&bomb, "  %c: &%c [%s*%c]\n", 'b'+i, 'b'+i, strings.Repeat(fmt.Sprintf("*%c, ", 'a'+i), 8), 'a'+i)
+	}
+	circle := basePool + "x: &x {y: *x}\n"
+	inline := func(text string) string {
+		return "resources: [p.yaml]\npatches:\n- patch: |\n    " + strings.ReplaceAll(text, "\n", "\n    ") + "\n"
+	}
+	moderate := strings.Replace(basePool, "  name: gpu\n", "  name: gpu\n  labels: {a: &a one, b: *a}\n", 1)
+	for name, files := range map[string]map[string]string{
+		"resource":        {"eu/kustomization.yaml": "resources: [p.yaml]\n", "eu/p.yaml": bomb.String()},
+		"circle":          {"eu/kustomization.yaml": "resources: [p.yaml]\n", "eu/p.yaml": circle},
+		"kustomization":   {"eu/kustomization.yaml": "resources: [p.yaml]\n" + bomb.String()[len(basePool):], "eu/p.yaml": basePool},
+		"patch":           {"eu/kustomization.yaml": "resources: [p.yaml]\npatches: [{path: q.yaml}]\n", "eu/p.yaml": basePool, "eu/q.yaml": bomb.String()},
+		"inline patch":    {"eu/kustomization.yaml": inline(bomb.String()), "eu/p.yaml": basePool},
+		"inline circle":   {"eu/kustomization.yaml": inline(circle), "eu/p.yaml": basePool},
+		"replacement":     {"eu/kustomization.yaml": "resources: [p.yaml]\nreplacements: [{path: r.yaml}]\n", "eu/p.yaml": basePool, "eu/r.yaml": bomb.String()},
+		"configuration":   {"eu/kustomization.yaml": "resources: [p.yaml]\nconfigurations: [c.yaml]\n", "eu/p.yaml": basePool, "eu/c.yaml": bomb.String()},
+		"second document": {"eu/kustomization.yaml": "resources: [p.yaml]\n", "eu/p.yaml": basePool + "---\n" + bomb.String()},
+		"transformer":     {"eu/kustomization.yaml": "resources: [p.yaml]\ntransformers: [t.yaml]\n", "eu/p.yaml": basePool, "eu/t.yaml": bomb.String()},
+	} {
+		t.Run(name, func(t *testing.T) {
+			_, err := fleet.Build(t.Context(), repo(t, files), "eu")
+			if !errors.Is(err, fleet.ErrBuild) || !strings.Contains(err.Error(), "alias") {
+				t.Errorf("error is %v, want one about the aliases", err)
+			}
+		})
+	}
+	rendered, err := fleet.Build(t.Context(), repo(t, map[string]string{"eu/kustomization.yaml": "resources: [p.yaml]\n", "eu/p.yaml": moderate}), "eu")
+	if err != nil || len(rendered) != 1 || rendered[0].Object.GetLabels()["b"] != "one" {
+		t.Errorf("a moderate alias renders %v, %v", rendered, err)
 	}
 }
 

@@ -120,15 +120,17 @@ func (b *builder) run(dir, file string) (resources resmap.ResMap, err error) {
 		LoadRestrictions: types.LoadRestrictionsNone,
 		PluginConfig:     types.DisabledPluginConfig(),
 	})
-	overlaid := overlaidFile{FileSystem: secure, path: kustomization, data: data}
+	overlaid := overlaidFile{FileSystem: secure, path: kustomization, data: data, aliased: &aliases{}}
 	return kustomizer.Run(overlaid, filepath.Join(b.dir, filepath.FromSlash(dir)))
 }
 
-// overlaidFile is a file system in which one file has another content.
+// overlaidFile is a file system in which one file has another content, and in
+// which no file has aliases beyond the bounds.
 type overlaidFile struct {
 	kfilesys.FileSystem
-	path string
-	data []byte
+	path    string
+	data    []byte
+	aliased *aliases
 }
 
 // ReadFile is filesys.FileSystem's.
@@ -136,7 +138,14 @@ func (o overlaidFile) ReadFile(name string) ([]byte, error) {
 	if filepath.Clean(name) == o.path {
 		return o.data, nil
 	}
-	return o.FileSystem.ReadFile(name)
+	data, err := o.FileSystem.ReadFile(name)
+	if err != nil {
+		return nil, err
+	}
+	if err := o.aliased.add(filepath.Base(name), data); err != nil {
+		return nil, err
+	}
+	return data, nil
 }
 
 // withOrigins has kustomize annotate each object with the file it comes from.

@@ -48,7 +48,9 @@ type scan struct {
 	root   *os.Root
 	visits int
 	bytes  int64
-	layers []layer
+	// aliased counts what the scan reads; kustomize's own reads count apart.
+	aliased aliases
+	layers  []layer
 	// problems that have a position of their own, better than what kustomize says.
 	problems []schemas.Problem
 	// refused says that kustomize must not be let near the root: it would reach
@@ -135,7 +137,7 @@ func (s *scan) read(name string) ([]byte, error) {
 		return nil, fmt.Errorf("%w: %s is larger than %d MiB, or what is read for this root together larger than %d MiB",
 			errBounds, name, maxFile>>20, maxRootBytes>>20)
 	}
-	return data, nil
+	return data, s.aliased.add(name, data)
 }
 
 // visit scans a directory with a kustomization. An error ends the scan; what is
@@ -295,6 +297,9 @@ func (s *scan) refuseRemote(file string, node *yaml.Node, all bool) {
 				s.refuseRemote(file, node.Content[i+1], all)
 			}
 		}
+	case yaml.AliasNode:
+		// What it names may stand where the text is the author's own.
+		s.refuseRemote(file, node.Alias, all)
 	default:
 		for _, child := range node.Content {
 			s.refuseRemote(file, child, all)
