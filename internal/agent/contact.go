@@ -40,6 +40,12 @@ func (l *lease) untilFence() time.Duration {
 	return l.contact().Add(l.life - l.margin).Sub(l.clock.Now())
 }
 
+// untilLost is how long the hub still waits for this runner, without its
+// margin; at least a moment.
+func (l *lease) untilLost() time.Duration {
+	return max(l.contact().Add(l.life).Sub(l.clock.Now()), 1)
+}
+
 // over says that the hub has settled without this runner by now.
 func (l *lease) over() bool {
 	return l.clock.Now().After(l.contact().Add(l.life + l.margin))
@@ -90,6 +96,9 @@ func (r *runner) beat(ctx context.Context, states chan<- hubv1.RunnerState, ende
 			}
 			backoff.Reset()
 			r.lease.renew(sent)
+			if err := r.ready.supervisor.Renew(r.lease.untilLost()); err != nil {
+				r.log.Debug("the supervisor is not told of the contact", "error", err)
+			}
 			pause = r.heartbeat
 			select {
 			case states <- answer.State:

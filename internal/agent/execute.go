@@ -41,6 +41,7 @@ func (j *job) execute(commit string) hubv1.ResultRequest {
 	// Once asked for, the start is waited for: a stop finds the command then.
 	started, err := j.ready.supervisor.Exec(context.WithoutCancel(j.working), supervisor.Command{
 		Path: path, Argv: j.Command, Dir: j.ready.dir, Env: environment,
+		Lease: j.lease.untilLost(),
 	})
 	if err != nil {
 		return notExecuted(j.Command[0], err)
@@ -55,6 +56,9 @@ func (j *job) execute(commit string) hubv1.ResultRequest {
 		copyOutput(j.ready.supervisor.Output(), j.secrets, log)
 	}()
 	exit := j.await()
+	if errors.Is(exit.Err, supervisor.ErrLapsed) {
+		j.stop(stopFenced)
+	}
 	j.log.Info("the command has ended", "code", exit.Code, "signal", signalName(exit.Signal))
 	j.sweep(read)
 	// Nothing of the run lives any more: what there is to report is final.

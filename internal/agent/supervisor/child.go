@@ -46,6 +46,9 @@ type child struct {
 	events *json.Encoder
 	output *os.File
 	leader int
+	// lease fires when the agent has not renewed it; lapsed says that it did.
+	lease  *time.Timer
+	lapsed bool
 }
 
 func supervise() error {
@@ -69,7 +72,8 @@ func supervise() error {
 	ended := make(chan os.Signal, 1)
 	signal.Notify(ended, syscall.SIGCHLD)
 
-	c := &child{events: json.NewEncoder(control), output: output}
+	c := &child{events: json.NewEncoder(control), output: output, lease: time.NewTimer(0)}
+	c.lease.Stop()
 	requests := make(chan request)
 	go read(control, requests)
 	for {
@@ -83,6 +87,11 @@ func supervise() error {
 			c.serve(in)
 		case <-ended:
 			c.reap()
+		case <-c.lease.C:
+			// The agent is stopped or hangs: it cannot fence the command, and
+			// the hub may give the run to another runner.
+			c.lapsed = true
+			c.killAll()
 		case <-caught:
 		}
 	}
@@ -107,8 +116,17 @@ func (c *child) serve(in request) {
 		c.exec(in)
 	case opSignal:
 		c.signal(in)
+	case opRenew:
+		c.renew(in.Lease)
 	case opKill:
 		c.report(event{Event: eventClear, Left: c.killAll()})
+	}
+}
+
+func (c *child) renew(lease time.Duration) {
+	c.lease.Stop()
+	if lease > 0 {
+		c.lease.Reset(lease)
 	}
 }
 
@@ -134,6 +152,8 @@ func (c *child) exec(in request) {
 		return
 	}
 	c.leader = pid
+	c.lapsed = false
+	c.renew(in.Lease)
 	c.report(event{Event: eventStarted, PID: pid, At: time.Now()})
 	c.reap()
 }
@@ -173,7 +193,7 @@ func (c *child) reap() {
 			continue
 		}
 		c.leader = 0
-		out := event{Event: eventExited, Code: status.ExitStatus()}
+		out := event{Event: eventExited, Code: status.ExitStatus(), Lapsed: c.lapsed}
 		if status.Signaled() {
 			out.Signal = status.Signal()
 		}

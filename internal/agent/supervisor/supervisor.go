@@ -16,6 +16,10 @@ import (
 // killed it, and with it the command.
 var ErrDied = errors.New("the process that supervises the run has died")
 
+// ErrLapsed says that the supervising process ended the command because its
+// lease was not renewed.
+var ErrLapsed = errors.New("the run's lease was not renewed in time")
+
 // Command is what to run.
 type Command struct {
 	// Path of the executable; relative to Dir where it is not absolute.
@@ -24,6 +28,9 @@ type Command struct {
 	Argv []string
 	Dir  string
 	Env  []string
+	// Lease is how long the command and what came from it may live until Renew
+	// is called; without bound where 0.
+	Lease time.Duration
 }
 
 // Started says that the command runs.
@@ -37,15 +44,17 @@ type Exit struct {
 	// Code is -1 where a signal ended the command.
 	Code   int
 	Signal syscall.Signal
-	// Err is ErrDied where nobody knows how the command ended.
+	// Err is ErrDied where nobody knows how the command ended, and ErrLapsed
+	// where its lease did.
 	Err error
 }
 
 // Supervisor is a running supervising process. It is for one command.
 type Supervisor struct {
-	command *exec.Cmd
-	control *os.File
-	output  *os.File
+	command  *exec.Cmd
+	patience time.Duration
+	control  *os.File
+	output   *os.File
 
 	sending  sync.Mutex // guards requests
 	requests *json.Encoder
@@ -82,7 +91,7 @@ func Start(environment []string) (*Supervisor, error) {
 		return nil, fmt.Errorf("start the run's supervisor: %w", err)
 	}
 	s := &Supervisor{
-		command: command, control: control, output: output, requests: json.NewEncoder(control),
+		command: command, patience: patience, control: control, output: output, requests: json.NewEncoder(control),
 		started: make(chan event, 1), exited: make(chan Exit, 1), cleared: make(chan int, 1), died: make(chan struct{}),
 	}
 	go s.receive()
@@ -111,7 +120,11 @@ func (s *Supervisor) receive() {
 			s.started <- in
 		case eventExited:
 			leader = 0
-			s.exit(Exit{Code: in.Code, Signal: in.Signal})
+			exit := Exit{Code: in.Code, Signal: in.Signal}
+			if in.Lapsed {
+				exit.Err = ErrLapsed
+			}
+			s.exit(exit)
 		case eventClear:
 			s.cleared <- in.Left
 		}
@@ -135,7 +148,7 @@ func (s *Supervisor) Output() *os.File { return s.output }
 func (s *Supervisor) Exec(ctx context.Context, command Command) (Started, error) {
 	err := s.send(request{
 		Op: opExec, Path: []byte(command.Path), Argv: toBytes(command.Argv),
-		Dir: []byte(command.Dir), Env: toBytes(command.Env),
+		Dir: []byte(command.Dir), Env: toBytes(command.Env), Lease: command.Lease,
 	})
 	if err != nil {
 		return Started{}, err
@@ -151,6 +164,8 @@ func (s *Supervisor) Exec(ctx context.Context, command Command) (Started, error)
 		default:
 			return Started{}, ErrDied
 		}
+	case <-time.After(s.patience):
+		return Started{}, s.giveUp()
 	case <-ctx.Done():
 		return Started{}, ctx.Err()
 	}
@@ -176,6 +191,16 @@ func (s *Supervisor) SignalAll(signal syscall.Signal) error {
 	return s.send(request{Op: opSignal, Signal: signal, All: true})
 }
 
+// Renew lets the command live this long from now. The supervising process keeps
+// the time, so that the command ends also when this process is stopped.
+func (s *Supervisor) Renew(lease time.Duration) error {
+	return s.send(request{Op: opRenew, Lease: lease})
+}
+
+// patience bounds each wait for the supervising process: killFor, and twice as
+// much again for a machine that is slow.
+const patience = 3 * killFor
+
 // Kill ends everything that came from the command and returns when it is gone,
 // at the latest after a few seconds. It is for one goroutine.
 func (s *Supervisor) Kill() error {
@@ -190,7 +215,15 @@ func (s *Supervisor) Kill() error {
 		return nil
 	case <-s.died:
 		return ErrDied
+	case <-time.After(s.patience):
+		return s.giveUp()
 	}
+}
+
+// giveUp kills a supervising process that does not answer: the run, which is of
+// the same user, may have stopped it. The command dies with it.
+func (s *Supervisor) giveUp() error {
+	return errors.Join(fmt.Errorf("%w: it did not answer for %s", ErrDied, s.patience), s.command.Process.Kill())
 }
 
 func (s *Supervisor) send(out request) error {
@@ -209,7 +242,9 @@ func (s *Supervisor) Close() error {
 	if raw, err := s.control.SyscallConn(); err == nil {
 		_ = raw.Control(func(fd uintptr) { _ = syscall.Shutdown(int(fd), syscall.SHUT_WR) })
 	}
+	hung := time.AfterFunc(s.patience, func() { _ = s.command.Process.Kill() })
 	err := s.command.Wait()
+	hung.Stop()
 	<-s.died
 	_, _ = s.control.Close(), s.output.Close()
 	if err != nil {

@@ -212,3 +212,59 @@ func BenchmarkExec(b *testing.B) {
 		b.StartTimer()
 	}
 }
+
+func TestACommandEndsWithItsLease(t *testing.T) {
+	s := start(t)
+	started, err := s.Exec(t.Context(), supervisor.Command{
+		// What left the session ends too.
+		Path: "/bin/sh", Argv: []string{"sh", "-c", "setsid sleep 1000 & wait"}, Dir: t.TempDir(),
+		Env: []string{"PATH=" + os.Getenv("PATH")}, Lease: 200 * time.Millisecond,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	// Renewed, it outlives the first lease.
+	if err := s.Renew(800 * time.Millisecond); err != nil {
+		t.Fatal(err)
+	}
+	exit := <-s.Exited()
+	if lived := time.Since(started.At); !errors.Is(exit.Err, supervisor.ErrLapsed) || lived < 600*time.Millisecond {
+		t.Errorf("ended after %s with %+v", lived, exit)
+	}
+	// The output ends when the last process that holds it is gone.
+	all(t, s)
+}
+
+// The run is of the same user as its supervisor and may stop it.
+func TestAStoppedSupervisorIsKilled(t *testing.T) {
+	for name, act := range map[string]func(*testing.T, *supervisor.Supervisor) error{
+		"while the command runs": func(t *testing.T, s *supervisor.Supervisor) error {
+			sh(t, s, "sleep 1000")
+			pause(t, s)
+			return s.Kill()
+		},
+		"before it says that the command started": func(t *testing.T, s *supervisor.Supervisor) error {
+			pause(t, s)
+			_, err := s.Exec(t.Context(), supervisor.Command{Path: "/bin/true", Argv: []string{"true"}, Dir: "/"})
+			return err
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := start(t)
+			supervisor.SetPatience(s, 100*time.Millisecond)
+			if err := act(t, s); !errors.Is(err, supervisor.ErrDied) {
+				t.Errorf("ended with %v", err)
+			}
+			if exit := <-s.Exited(); !errors.Is(exit.Err, supervisor.ErrDied) {
+				t.Errorf("ended with %+v", exit)
+			}
+		})
+	}
+}
+
+func pause(t *testing.T, s *supervisor.Supervisor) {
+	t.Helper()
+	if err := syscall.Kill(supervisor.PID(s), syscall.SIGSTOP); err != nil {
+		t.Fatal(err)
+	}
+}
