@@ -6,6 +6,7 @@ import (
 	"errors"
 	"log/slog"
 	"net/http"
+	"runtime/debug"
 	"time"
 
 	"github.com/danielgtaylor/huma/v2"
@@ -57,6 +58,9 @@ func New(o Options) http.Handler {
 	config.DocsPath, config.SchemasPath = "", ""
 	// The hook adds a $schema member and a Link header to every answer.
 	config.CreateHooks = nil
+	format := config.Formats["application/json"]
+	format.Unmarshal = unmarshal
+	config.Formats = map[string]huma.Format{"application/json": format, "json": format}
 	config.Components.SecuritySchemes = map[string]*huma.SecurityScheme{
 		"bearer": {Type: "http", Scheme: "bearer", Description: "An admin token, a pool credential or a runner's session, by base path."},
 	}
@@ -164,8 +168,16 @@ func register[I, O any](s *server, op huma.Operation, handler func(context.Conte
 		op.Middlewares = append(op.Middlewares, auth)
 		op.Security = []map[string][]string{{"bearer": {}}}
 	}
-	huma.Register(s.huma, op, func(ctx context.Context, in *I) (*O, error) {
-		out, err := handler(ctx, in)
+	huma.Register(s.huma, op, func(ctx context.Context, in *I) (out *O, err error) {
+		// A client whose connection breaks would try for ever, and nobody
+		// would know why.
+		defer func() {
+			if fault := recover(); fault != nil {
+				s.Log.Error("request panics", "operation", op.OperationID, "panic", fault, "stack", string(debug.Stack()))
+				err = s.failure(ctx, problem.New(hubv1.CodeInternal, "the hub could not carry out the request"))
+			}
+		}()
+		out, err = handler(ctx, in)
 		return out, s.failure(ctx, err)
 	})
 }

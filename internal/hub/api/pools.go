@@ -42,6 +42,9 @@ func (s *server) pools() {
 			Keyed
 			Body hubv1.CreatePoolRequest
 		}) (*body[hubv1.CreatePoolResponse], error) {
+			if err := checkDefinition(in.Body.Name, in.Body.PoolDefinition); err != nil {
+				return nil, err
+			}
 			return answer(s.Store.CreatePool(ctx, actorOf(ctx), store.Key(in.Key), in.Body))
 		})
 	register(s, op(http.MethodGet, apiBase+"/pools", "list-pools", "List pools by name"),
@@ -69,6 +72,11 @@ func (s *server) pools() {
 			PoolPath
 			Body hubv1.CordonRequest
 		}) (*poolBody, error) {
+			if message := lineMessage(in.Body.Reason); message != "" {
+				p := problem.New(hubv1.CodeInvalid, "the cordon is not valid")
+				p.Errors = []hubv1.FieldError{{Location: "body.reason", Message: message}}
+				return nil, p
+			}
 			return poolAnswer(s.Store.Cordon(ctx, actorOf(ctx), in.Pool, in.Body.Reason))
 		})
 	register(s, status(op(http.MethodDelete, apiBase+"/pools/{pool}/cordon", "uncordon-pool", "Take the cordon away"), http.StatusOK),
@@ -94,6 +102,9 @@ func (s *server) updatePool(ctx context.Context, in *struct {
 }) (*poolBody, error) {
 	revision, err := revisionOf(in.IfMatch)
 	if err != nil {
+		return nil, err
+	}
+	if err := checkDefinition(in.Pool, in.Body); err != nil {
 		return nil, err
 	}
 	return poolAnswer(s.Store.UpdatePool(ctx, actorOf(ctx), in.Pool, revision, in.Body))

@@ -70,7 +70,7 @@ func refMessage(ref string) string {
 	switch {
 	case strings.HasPrefix(ref, "-"):
 		return "must not begin with a dash"
-	case strings.ContainsFunc(ref, func(r rune) bool { return r <= ' ' || r == 0x7f || strings.ContainsRune(`~^:?*[\`, r) }),
+	case strings.ContainsFunc(ref, func(r rune) bool { return r == ' ' || hidden(r) || strings.ContainsRune(`~^:?*[\`, r) }),
 		strings.Contains(ref, ".."), strings.Contains(ref, "@{"):
 		return "must be a branch, tag or full commit"
 	}

@@ -59,7 +59,9 @@ func checkRun(request hubv1.StartRunRequest) error {
 	if message := refMessage(request.Ref); message != "" {
 		p.Errors = append(p.Errors, hubv1.FieldError{Location: "body.ref", Message: message})
 	}
-	if request.Command[0] == "" {
+	if len(request.Command) == 0 {
+		p.Errors = append(p.Errors, hubv1.FieldError{Location: "body.command", Message: "must hold at least the program"})
+	} else if request.Command[0] == "" {
 		p.Errors = append(p.Errors, hubv1.FieldError{Location: "body.command[0]", Message: "must name a program"})
 	}
 	if slices.ContainsFunc(request.Command, func(arg string) bool { return strings.ContainsRune(arg, 0) }) {

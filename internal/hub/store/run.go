@@ -152,8 +152,15 @@ func (s *Store) GetRun(ctx context.Context, id string) (hubv1.Run, error) {
 
 // ListRuns lists runs, newest first, of one project unless that is empty.
 func (s *Store) ListRuns(ctx context.Context, project string, limit int) ([]hubv1.Run, error) {
-	rows, err := collect(ctx, s.reader, scanRun, selectRuns+" WHERE ? = '' OR j.name = ? OR j.id = ? ORDER BY r.seq DESC LIMIT ?",
-		project, project, project, limit)
+	where, args := "", []any{}
+	if project != "" {
+		p, err := findProject(ctx, s.reader, project)
+		if err != nil {
+			return nil, err
+		}
+		where, args = " WHERE r.project_id = ?", append(args, p.ID)
+	}
+	rows, err := collect(ctx, s.reader, scanRun, selectRuns+where+" ORDER BY r.seq DESC LIMIT ?", append(args, limit)...)
 	out := make([]hubv1.Run, 0, len(rows))
 	for _, row := range rows {
 		out = append(out, row.Run)

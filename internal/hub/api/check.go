@@ -1,0 +1,85 @@
+package api
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"unicode"
+	"unicode/utf8"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"cloop.dev/cloop/apis/hubv1"
+	"cloop.dev/cloop/apis/v1alpha1"
+	"cloop.dev/cloop/internal/hub/problem"
+	"cloop.dev/cloop/schemas"
+)
+
+// unmarshal decodes a body. The decoder would replace what is not UTF-8, and
+// something else than was asked for would be stored and run.
+func unmarshal(data []byte, into any) error {
+	if !utf8.Valid(data) {
+		return errors.New("the body is not UTF-8")
+	}
+	return json.Unmarshal(data, into)
+}
+
+var validator = sync.OnceValues(schemas.NewValidator)
+
+// checkDefinition holds a definition that a request makes to the rules of a
+// HubPool: what Git may not say of a pool, nobody may.
+func checkDefinition(name string, definition any) error {
+	v, err := validator()
+	if err != nil {
+		return fmt.Errorf("load the schemas: %w", err)
+	}
+	data, err := json.Marshal(definition)
+	if err != nil {
+		return fmt.Errorf("encode the definition of pool %s: %w", name, err)
+	}
+	var spec map[string]any
+	if err := json.Unmarshal(data, &spec); err != nil {
+		return fmt.Errorf("encode the definition of pool %s: %w", name, err)
+	}
+	if _, set := spec["maxRunners"]; !set {
+		spec["maxRunners"] = int64(0) // a change that leaves it out
+	}
+	refused := problem.New(hubv1.CodeInvalid, "the definition of pool %s is not valid", name)
+	for _, p := range v.Validate(schemas.Document{Object: &unstructured.Unstructured{Object: map[string]any{
+		"apiVersion": v1alpha1.GroupVersion.String(), "kind": v1alpha1.HubPoolKind,
+		// The request's name has rules of its own.
+		"metadata": map[string]any{"name": "pool", "namespace": "hub"}, "spec": spec,
+	}}}) {
+		if p.Severity == schemas.SeverityError {
+			location := "body" + strings.TrimPrefix(p.Path, "spec")
+			refused.Errors = append(refused.Errors, hubv1.FieldError{Location: location, Message: messageOf(p)})
+		}
+	}
+	if len(refused.Errors) > 0 {
+		return refused
+	}
+	return nil
+}
+
+func messageOf(p schemas.Problem) string {
+	if p.Hint != "" {
+		return p.Hint
+	}
+	return p.Message
+}
+
+// lineMessage says what keeps a text from being shown as one line.
+func lineMessage(text string) string {
+	switch {
+	case strings.TrimSpace(text) == "":
+		return "must not be blank"
+	case strings.ContainsFunc(text, hidden):
+		return "must be one line without control characters"
+	}
+	return ""
+}
+
+// hidden says whether a character controls or disguises what a terminal shows.
+func hidden(r rune) bool { return unicode.IsControl(r) || unicode.Is(unicode.Bidi_Control, r) }

@@ -1,0 +1,97 @@
+package hub_test
+
+import (
+	"bytes"
+	"crypto/tls"
+	"encoding/json"
+	"errors"
+	"io"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"cloop.dev/cloop/apis/hubv1"
+)
+
+// raw sends a body as it is, past what the client would make of it, and returns
+// the status and the problem, if it is one.
+func (r *running) raw(method, path, body string) (int, hubv1.Problem) {
+	r.t.Helper()
+	token, err := os.ReadFile(filepath.Join(r.dir, "admin-token"))
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	request, err := http.NewRequestWithContext(r.ctx(), method, "https://"+r.addr+path, strings.NewReader(body))
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	request.Header.Set("Content-Type", "application/json")
+	request.Header.Set("Authorization", "Bearer "+strings.TrimSpace(string(token)))
+	transport := &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}} //nolint:gosec // a hub of this test
+	defer transport.CloseIdleConnections()
+	response, err := transport.RoundTrip(request)
+	if err != nil {
+		r.t.Fatalf("%s %s %.80q: %v", method, path, body, err)
+	}
+	defer func() { _ = response.Body.Close() }()
+	answer, err := io.ReadAll(response.Body)
+	if err != nil {
+		r.t.Fatalf("%s %s %.80q: %v", method, path, body, err)
+	}
+	var problem hubv1.Problem
+	if err := json.NewDecoder(bytes.NewReader(answer)).Decode(&problem); err != nil {
+		r.t.Fatalf("%s %s %.80q: answer %q: %v", method, path, body, answer, err)
+	}
+	return response.StatusCode, problem
+}
+
+func TestBadBodiesAreRefusedWithTheField(t *testing.T) {
+	r := serve(t, nil)
+	pool, _ := r.pool("demo", 1)
+	r.project("app", pool)
+	for name, c := range map[string]struct{ method, path, body, location string }{
+		"null command":        {"POST", "/api/v1/runs", `{"project":"app","command":null}`, "body.command"},
+		"null body":           {"POST", "/api/v1/runs", `null`, "body"},
+		"not UTF-8":           {"POST", "/api/v1/runs", "{\"project\":\"app\",\"command\":[\"a\xff\"]}", ""},
+		"control in a ref":    {"POST", "/api/v1/runs", `{"project":"app","command":["a"],"ref":"a\u0085b"}`, "body.ref"},
+		"bidi in a ref":       {"POST", "/api/v1/runs", `{"project":"app","command":["a"],"ref":"a\u202eb"}`, "body.ref"},
+		"label key":           {"POST", "/api/v1/pools", `{"name":"x","maxRunners":1,"labels":{"a b":"c"}}`, "body.labels"},
+		"label value":         {"POST", "/api/v1/pools", `{"name":"x","maxRunners":1,"labels":{"a":"\u0000"}}`, "body.labels.a"},
+		"audience":            {"POST", "/api/v1/pools", `{"name":"x","maxRunners":1,"audience":["frob"]}`, "body.audience[0]"},
+		"owner":               {"POST", "/api/v1/pools", `{"name":"x","maxRunners":1,"owner":"me"}`, "body.owner"},
+		"harness":             {"POST", "/api/v1/pools", `{"name":"x","maxRunners":1,"harness":"A B"}`, "body.harness"},
+		"owner of a change":   {"PATCH", "/api/v1/pools/demo", `{"owner":"a\u0000b"}`, "body.owner"},
+		"a line in a cordon":  {"POST", "/api/v1/pools/demo/cordon", `{"reason":"a\u001b[31m"}`, "body.reason"},
+		"blank cordon reason": {"POST", "/api/v1/pools/demo/cordon", `{"reason":"  "}`, "body.reason"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			status, problem := r.raw(c.method, c.path, c.body)
+			if status/100 != 4 || problem.Code != hubv1.CodeInvalid {
+				t.Fatalf("answered %d %+v", status, problem)
+			}
+			if c.location == "" {
+				return
+			}
+			for _, field := range problem.Errors {
+				if field.Location == c.location {
+					return
+				}
+			}
+			t.Errorf("no error at %s: %+v", c.location, problem.Errors)
+		})
+	}
+	if log := r.log.String(); strings.Contains(log, "panic") || strings.Contains(log, "level=ERROR") {
+		t.Errorf("a bad request is logged as the hub's fault:\n%s", log)
+	}
+}
+
+func TestRunsOfAProjectThatDoesNotExistAreNotAnEmptyList(t *testing.T) {
+	r := serve(t, nil)
+	_, err := r.admin.ListRuns(r.ctx(), "nope", 10)
+	var problem *hubv1.Problem
+	if !errors.As(err, &problem) || problem.Code != hubv1.CodeNotFound {
+		t.Errorf("answered %v", err)
+	}
+}
