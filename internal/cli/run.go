@@ -7,6 +7,8 @@ import (
 	"io"
 	"strings"
 	"time"
+	"unicode"
+	"unicode/utf8"
 
 	"github.com/google/uuid"
 	"github.com/spf13/cobra"
@@ -48,6 +50,12 @@ signal's number where a signal ended it, 1 where it ended without a code.`,
 			if len(args) == 0 {
 				return usageError(cmd, errors.New("no command: write one after --"))
 			}
+			for i, text := range append([]string{request.Ref}, args...) {
+				if !utf8.ValidString(text) {
+					// The hub keeps text; sent all the same it would run something else.
+					return usageError(cmd, fmt.Errorf("%s %q is not UTF-8: put the bytes into a file of the project", textName(i), text))
+				}
+			}
 			hub, err := a.connect()
 			if err != nil {
 				return err
@@ -80,6 +88,14 @@ signal's number where a signal ended it, 1 where it ended without a code.`,
 	return cmd
 }
 
+// textName names the ref and the words of the command that follow it.
+func textName(i int) string {
+	if i == 0 {
+		return "--ref"
+	}
+	return fmt.Sprintf("word %d of the command", i)
+}
+
 func (a *app) newRunListCommand() *cobra.Command {
 	var (
 		project string
@@ -101,7 +117,7 @@ func (a *app) newRunListCommand() *cobra.Command {
 			return a.show(hubv1.RunList{Items: listed(runs)}, func(w io.Writer) {
 				row(w, "RUN", "PROJECT", "STATE", "EXIT", "COMMIT", "AGE", "COMMAND")
 				for _, r := range runs {
-					row(w, r.ID, r.Project, r.State, exitText(r), dash(shortRevision(r.Commit)), age(time.Now(), r.QueuedAt), commandText(r.Command))
+					row(w, r.ID, r.Project, r.State, exitText(r), dash(shortRevision(r.Commit)), age(time.Now(), r.QueuedAt), shortCommand(r.Command))
 				}
 			})
 		},
@@ -244,6 +260,23 @@ func commandText(command []string) string {
 		words[i] = shellQuote(word)
 	}
 	return strings.Join(words, " ")
+}
+
+// maxListed is how much of a command a list shows, in characters.
+const maxListed = 80
+
+// shortCommand is a command as a cell of a table: its beginning, on one line.
+func shortCommand(command []string) string {
+	text := []rune(strings.Map(func(r rune) rune {
+		if unicode.IsControl(r) {
+			return ' '
+		}
+		return r
+	}, commandText(command)))
+	if len(text) > maxListed {
+		return string(text[:maxListed-1]) + "…"
+	}
+	return string(text)
 }
 
 func exitText(r hubv1.Run) string {

@@ -165,3 +165,21 @@ func TestProjects(t *testing.T) {
 		t.Errorf("the hub got\n%s\nwant\n%s", strings.Join(*seen, "\n"), strings.Join(want, "\n"))
 	}
 }
+
+func TestRunStartRefusesWhatIsNotUTF8(t *testing.T) {
+	stubHub(t, map[string]any{"POST /api/v1/runs": hubv1.Run{ID: "run-1", State: hubv1.RunQueued}})
+	got := cloop(t, "run", "start", "--project", "app", "--", "echo", "a\xff")
+	if got.code != 2 || !strings.Contains(got.stderr, "word 2 of the command") {
+		t.Errorf("exit code %d: %s%s", got.code, got.stdout, got.stderr)
+	}
+}
+
+func TestRunListShowsTheBeginningOfALongCommand(t *testing.T) {
+	stubHub(t, map[string]any{"GET /api/v1/runs": hubv1.RunList{Items: []hubv1.Run{settledRun(hubv1.RunSucceeded, func(r *hubv1.Run) {
+		r.Command = []string{"sh", "-c", "one\ntwo\x1b[31m" + strings.Repeat("a", 1<<20)}
+	})}}})
+	got := cloop(t, "run", "list")
+	if got.code != 0 || len(got.stdout) > 400 || strings.Contains(got.stdout, "\x1b") || strings.Count(got.stdout, "\n") != 2 {
+		t.Errorf("exit code %d, %d bytes: %.300q", got.code, len(got.stdout), got.stdout)
+	}
+}
