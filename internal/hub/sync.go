@@ -124,8 +124,8 @@ func (f *follower) run(ctx context.Context) {
 	revoked := f.store.Bus.Subscribe(store.RevokedTopic)
 	defer revoked.Close()
 	for ctx.Err() == nil {
-		wait := f.once(ctx)
-		if !f.sleep(ctx, wait, revoked) {
+		due := f.once(ctx)
+		if !f.sleep(ctx, due, revoked) {
 			return
 		}
 	}
@@ -133,9 +133,13 @@ func (f *follower) run(ctx context.Context) {
 
 // sleep waits until the sync is due again: by the clock, because somebody asks,
 // or because a pool that it waits for is drained.
-func (f *follower) sleep(ctx context.Context, wait time.Duration, revoked *store.Subscription) bool {
-	timer := f.clock.NewTimer(wait)
+func (f *follower) sleep(ctx context.Context, due time.Time, revoked *store.Subscription) bool {
+	timer := f.clock.NewTimer(due.Sub(f.clock.Now()))
 	defer timer.Stop()
+	// A clock that moved on before the timer was there would never fire it.
+	if !f.clock.Now().Before(due) {
+		return ctx.Err() == nil
+	}
 	for {
 		select {
 		case <-timer.C():
@@ -154,19 +158,20 @@ func (f *follower) sleep(ctx context.Context, wait time.Duration, revoked *store
 }
 
 // once looks at the repository, applies what it says, records how that went,
-// and returns when to look again.
-func (f *follower) once(ctx context.Context) time.Duration {
+// and returns when to look again. That is a point in time, counted from the
+// look itself, so that the clock may move on before anybody waits for it.
+func (f *follower) once(ctx context.Context) time.Time {
 	bounded, cancel := context.WithTimeout(ctx, syncTimeout)
 	defer cancel()
 	record, _, err := f.store.GetSync(ctx, f.config.Name)
 	if err != nil {
-		return f.retry(ctx, err)
+		return f.clock.Now().Add(f.retry(ctx, err))
 	}
 	before := record
 	message, err := f.sync(bounded, &record)
 	if ctx.Err() != nil {
 		// The hub stops: what broke off says nothing about the repository.
-		return 0
+		return time.Time{}
 	}
 	now := f.clock.Now().UTC()
 	record.LastRun = &now
@@ -187,12 +192,12 @@ func (f *follower) once(ctx context.Context) time.Duration {
 		f.log.Info("sync is "+string(record.State), "revision", record.LastAttemptedRevision, "message", record.Message)
 	}
 	if err := f.store.SaveSync(ctx, record); err != nil {
-		return f.retry(ctx, err)
+		return now.Add(f.retry(ctx, err))
 	}
-	return wait
+	return now.Add(wait)
 }
 
-// retry is when to try again after a failure that will pass.
+// retry is how long to wait before trying again after a failure that will pass.
 func (f *follower) retry(ctx context.Context, err error) time.Duration {
 	if err != nil && ctx.Err() == nil {
 		f.log.Error("sync cannot use the database", "error", err)
