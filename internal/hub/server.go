@@ -103,12 +103,9 @@ func serve(ctx context.Context, o Options, data *store.Store, m *metrics) error 
 	}
 	stop()
 	close(stopping)
-	return errors.Join(err, shutDown(server), waited(&background))
-}
-
-func waited(group *sync.WaitGroup) error {
-	group.Wait()
-	return nil
+	err = errors.Join(err, shutDown(server))
+	background.Wait()
+	return err
 }
 
 // shutDown lets requests in progress end, for a while.
@@ -124,7 +121,7 @@ func shutDown(server *http.Server) error {
 func handler(o Options, data *store.Store, m *metrics, syncs *syncs, stopping <-chan struct{}) http.Handler {
 	mux := http.NewServeMux()
 	mux.Handle("/", api.New(api.Options{
-		Store: data, Syncs: syncs, Clock: o.Clock, Log: o.Log, HeartbeatInterval: o.HeartbeatInterval, Stopping: stopping,
+		Store: data, Syncs: syncs, Validator: syncs.validator, Clock: o.Clock, Log: o.Log, HeartbeatInterval: o.HeartbeatInterval, Stopping: stopping,
 	}))
 	mux.Handle("GET /metrics", promhttp.HandlerFor(m.registry, promhttp.HandlerOpts{}))
 	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { plain(w, http.StatusOK, "ok") })

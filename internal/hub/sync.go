@@ -39,20 +39,19 @@ type syncs struct {
 	store *store.Store
 	// followers: sync name → its follower.
 	followers map[string]*follower
+	// validator is the process's only one: it keeps what it compiles.
+	validator *schemas.Validator
 }
 
 // newSyncs prepares the followers and lets pools of syncs go that are not
 // configured any more.
 func newSyncs(ctx context.Context, o Options, data *store.Store, m *metrics) (*syncs, error) {
-	out := &syncs{store: data, followers: map[string]*follower{}}
-	var records []hubv1.Sync
-	var validator *schemas.Validator
-	if len(o.Syncs) > 0 {
-		var err error
-		if validator, err = schemas.NewValidator(); err != nil {
-			return nil, fmt.Errorf("load the schemas: %w", err)
-		}
+	validator, err := schemas.NewValidator()
+	if err != nil {
+		return nil, fmt.Errorf("load the schemas: %w", err)
 	}
+	out := &syncs{store: data, followers: map[string]*follower{}, validator: validator}
+	var records []hubv1.Sync
 	// Rendering is what takes memory here, so one repository at a time does.
 	rendering := &sync.Mutex{}
 	for _, config := range o.Syncs {

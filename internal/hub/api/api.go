@@ -16,6 +16,7 @@ import (
 	"cloop.dev/cloop/apis/hubv1"
 	"cloop.dev/cloop/internal/hub/problem"
 	"cloop.dev/cloop/internal/hub/store"
+	"cloop.dev/cloop/schemas"
 )
 
 const (
@@ -37,6 +38,8 @@ type Syncs interface {
 type Options struct {
 	Store *store.Store
 	Syncs Syncs
+	// Validator judges definitions that requests make.
+	Validator *schemas.Validator
 	Clock clock.WithTicker
 	Log   *slog.Logger
 	// HeartbeatInterval is what enrolled runners are told.

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"strings"
-	"sync"
 	"unicode"
 	"unicode/utf8"
 
@@ -26,15 +25,9 @@ func unmarshal(data []byte, into any) error {
 	return json.Unmarshal(data, into)
 }
 
-var validator = sync.OnceValues(schemas.NewValidator)
-
 // checkDefinition holds a definition that a request makes to the rules of a
 // HubPool: what Git may not say of a pool, nobody may.
-func checkDefinition(name string, definition any) error {
-	v, err := validator()
-	if err != nil {
-		return fmt.Errorf("load the schemas: %w", err)
-	}
+func (s *server) checkDefinition(name string, definition any) error {
 	data, err := json.Marshal(definition)
 	if err != nil {
 		return fmt.Errorf("encode the definition of pool %s: %w", name, err)
@@ -47,7 +40,7 @@ func checkDefinition(name string, definition any) error {
 		spec["maxRunners"] = int64(0) // a change that leaves it out
 	}
 	refused := problem.New(hubv1.CodeInvalid, "the definition of pool %s is not valid", name)
-	for _, p := range v.Validate(schemas.Document{Object: &unstructured.Unstructured{Object: map[string]any{
+	for _, p := range s.Validator.Validate(schemas.Document{Object: &unstructured.Unstructured{Object: map[string]any{
 		"apiVersion": v1alpha1.GroupVersion.String(), "kind": v1alpha1.HubPoolKind,
 		// The request's name has rules of its own.
 		"metadata": map[string]any{"name": "pool", "namespace": "hub"}, "spec": spec,

@@ -42,7 +42,7 @@ func (s *server) pools() {
 			Keyed
 			Body hubv1.CreatePoolRequest
 		}) (*body[hubv1.CreatePoolResponse], error) {
-			if err := checkDefinition(in.Body.Name, in.Body.PoolDefinition); err != nil {
+			if err := s.checkDefinition(in.Body.Name, in.Body.PoolDefinition); err != nil {
 				return nil, err
 			}
 			return answer(s.Store.CreatePool(ctx, actorOf(ctx), store.Key(in.Key), in.Body))
@@ -104,7 +104,7 @@ func (s *server) updatePool(ctx context.Context, in *struct {
 	if err != nil {
 		return nil, err
 	}
-	if err := checkDefinition(in.Pool, in.Body); err != nil {
+	if err := s.checkDefinition(in.Pool, in.Body); err != nil {
 		return nil, err
 	}
 	return poolAnswer(s.Store.UpdatePool(ctx, actorOf(ctx), in.Pool, revision, in.Body))
