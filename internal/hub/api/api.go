@@ -40,8 +40,8 @@ type Options struct {
 	Syncs Syncs
 	// Validator judges definitions that requests make.
 	Validator *schemas.Validator
-	Clock clock.WithTicker
-	Log   *slog.Logger
+	Clock     clock.WithTicker
+	Log       *slog.Logger
 	// HeartbeatInterval is what enrolled runners are told.
 	HeartbeatInterval time.Duration
 	// Stopping is closed when the server stops, so that streams end.
