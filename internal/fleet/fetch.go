@@ -64,7 +64,7 @@ func (g *Git) fetch(ctx context.Context, revision string) error {
 	hash := plumbing.NewHash(revision)
 	if err := fetchShallow(ctx, session, refs, store, hash); err != nil {
 		if ctx.Err() != nil || isAdvertised(refs, hash) {
-			return g.unreachable("fetch "+short(revision)+" of", err)
+			return g.unreachable("fetch "+Short(revision)+" of", err)
 		}
 		if err := g.fetchWhole(ctx, store, hash); err != nil {
 			return err

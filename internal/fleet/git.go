@@ -228,12 +228,13 @@ func (g *Git) Checkout(ctx context.Context, ref Ref) (*Tree, error) {
 	}
 	tree, err := g.checkoutClone(ctx, revision)
 	if err != nil {
-		return nil, sourceError("check out "+short(revision)+" of", g.url, err, "try again; if it lasts, run `git fsck` on the server")
+		return nil, sourceError("check out "+Short(revision)+" of", g.url, err, "try again; if it lasts, run `git fsck` on the server")
 	}
 	return tree, nil
 }
 
-func short(revision string) string { return revision[:min(len(revision), 12)] }
+// Short is the part of a commit hash that people recognise: its first 12 digits.
+func Short(revision string) string { return revision[:min(len(revision), 12)] }
 
 // hints pairs what may go wrong with what to do about it; the first match counts.
 var hints = []struct {

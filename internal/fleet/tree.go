@@ -73,7 +73,7 @@ func (g *Git) checkoutClone(ctx context.Context, revision string) (*Tree, error)
 
 // treeError tells a tree that is refused from a clone that is damaged.
 func (g *Git) treeError(revision string, err error) error {
-	doing := "check out " + short(revision) + " of"
+	doing := "check out " + Short(revision) + " of"
 	switch {
 	case errors.Is(err, errUnsafe):
 		return sourceError(doing, g.url, err, "commit a tree without it")

@@ -40,7 +40,7 @@ func (f *follower) build(ctx context.Context, record *hubv1.Sync) error {
 	record.LastAttemptedRevision = tree.Revision
 	documents, err := f.render(ctx, tree)
 	if err != nil {
-		return fmt.Errorf("revision %s is not applied: %w", short(tree.Revision), err)
+		return fmt.Errorf("revision %s is not applied: %w", fleet.Short(tree.Revision), err)
 	}
 	f.documents = documents
 	return nil

@@ -176,7 +176,7 @@ func (f *follower) once(ctx context.Context) time.Time {
 	record.LastRun = &now
 	wait := f.jittered(f.config.Interval)
 	if err != nil {
-		record.State, record.Message = hubv1.SyncFailed, clipped(err.Error())
+		record.State, record.Message = hubv1.SyncFailed, store.Clip(err.Error(), maxMessage)
 		if errors.Is(err, fleet.ErrSource) {
 			wait = f.retry(ctx, nil)
 		}
@@ -239,7 +239,7 @@ func (f *follower) sync(ctx context.Context, record *hubv1.Sync) (string, error)
 	}
 	applied, err := f.store.ApplyDocuments(ctx, f.config.Name, f.documents)
 	if err != nil {
-		return "", fmt.Errorf("revision %s is not applied: %w", short(revision), err)
+		return "", fmt.Errorf("revision %s is not applied: %w", fleet.Short(revision), err)
 	}
 	f.waiting = len(applied.Waiting) > 0
 	record.LastAppliedRevision = revision
@@ -282,7 +282,7 @@ func (f *follower) open() error {
 
 // message says what a revision's documents came to.
 func (f *follower) message(revision string, applied store.Applied) string {
-	text := fmt.Sprintf("%s at %s defines %d pools", f.config.Ref, short(revision), len(f.documents))
+	text := fmt.Sprintf("%s at %s defines %d pools", f.config.Ref, fleet.Short(revision), len(f.documents))
 	for _, part := range []struct {
 		names []string
 		what  string
@@ -304,13 +304,4 @@ func names(documents []store.PoolDocument) []string {
 	}
 	slices.Sort(out)
 	return out
-}
-
-func short(revision string) string { return revision[:min(len(revision), 12)] }
-
-func clipped(text string) string {
-	if len(text) <= maxMessage {
-		return text
-	}
-	return strings.ToValidUTF8(text[:maxMessage], "") + "…"
 }

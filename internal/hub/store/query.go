@@ -114,8 +114,9 @@ func newID(kind string) string {
 	return kind + "_" + idEncoding.EncodeToString(raw[:])
 }
 
-// clip bounds a text that others wrote, at a character's edge.
-func clip(text string, limit int) string {
+// Clip bounds a text that others wrote to a number of bytes and an ellipsis, at
+// a character's edge.
+func Clip(text string, limit int) string {
 	if len(text) <= limit {
 		return text
 	}

@@ -257,7 +257,7 @@ func goneText(request hubv1.GoneRequest) string {
 	if request.Message != "" {
 		b.WriteString(": " + request.Message)
 	}
-	return clip(b.String(), 1024)
+	return Clip(b.String(), 1024)
 }
 
 func (tx *Tx) runnerOf(c Credential, id string) (runnerRow, error) {
