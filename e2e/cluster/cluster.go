@@ -129,23 +129,32 @@ const (
 )
 
 func pickSettings() (settings, error) {
-	var s settings
-	taken := map[int]bool{}
-	for _, port := range []*int{&s.Etcd, &s.EtcdPeer, &s.APIServer, &s.ControllerManager, &s.Scheduler} {
-		for tries := 0; *port == 0; tries++ {
-			candidate := lowestPort + rand.IntN(portCount) //nolint:gosec // a port is no secret
-			listener, err := net.Listen("tcp", address(candidate))
-			if err == nil {
-				err = listener.Close()
-			}
-			if err == nil && !taken[candidate] {
-				*port, taken[candidate] = candidate, true
-			} else if tries > portTries {
-				return settings{}, fmt.Errorf("find a free port on 127.0.0.1 from %d to %d: %w", lowestPort, lowestPort+portCount-1, err)
-			}
+	ports, err := PickPorts(5)
+	if err != nil {
+		return settings{}, err
+	}
+	return settings{Etcd: ports[0], EtcdPeer: ports[1], APIServer: ports[2], ControllerManager: ports[3], Scheduler: ports[4]}, nil
+}
+
+// PickPorts picks different ports of 127.0.0.1 that nobody listens on, for
+// processes that are started later and keep them.
+func PickPorts(count int) ([]int, error) {
+	ports := make([]int, 0, count)
+	for tries := 0; len(ports) < count; {
+		candidate := lowestPort + rand.IntN(portCount) //nolint:gosec // a port is no secret
+		listener, err := net.Listen("tcp", address(candidate))
+		if err == nil {
+			err = listener.Close()
+		}
+		if err == nil && !slices.Contains(ports, candidate) {
+			ports, tries = append(ports, candidate), 0
+			continue
+		}
+		if tries++; tries > portTries {
+			return nil, fmt.Errorf("find a free port on 127.0.0.1 from %d to %d: %w", lowestPort, lowestPort+portCount-1, err)
 		}
 	}
-	return s, nil
+	return ports, nil
 }
 
 func address(port int) string { return net.JoinHostPort("127.0.0.1", strconv.Itoa(port)) }

@@ -290,10 +290,13 @@ func (s *System) keepState(kubeconfig string) error {
 		return err
 	}
 	s.state = state{Ports: map[string]int{}, Kubeconfig: kubeconfig}
-	for _, name := range []string{hubPart, gitPart, metricsOf(executorPart), metricsOf(fleetPart), healthOf(executorPart), healthOf(fleetPart)} {
-		if s.state.Ports[name], err = freePort(); err != nil {
-			return err
-		}
+	listening := []string{hubPart, gitPart, metricsOf(executorPart), metricsOf(fleetPart), healthOf(executorPart), healthOf(fleetPart)}
+	ports, err := cluster.PickPorts(len(listening))
+	if err != nil {
+		return err
+	}
+	for i, name := range listening {
+		s.state.Ports[name] = ports[i]
 	}
 	return s.writeState()
 }
@@ -361,14 +364,4 @@ func lock(dir string) (unlock func(), err error) {
 		return nil, fmt.Errorf("another cloop works on %s (%w): wait for it to finish", dir, err)
 	}
 	return func() { _ = directory.Close() }, nil
-}
-
-// freePort asks the kernel for a port that nobody listens on.
-func freePort() (int, error) {
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		return 0, err
-	}
-	defer func() { _ = listener.Close() }()
-	return listener.Addr().(*net.TCPAddr).Port, nil
 }
