@@ -84,11 +84,6 @@ func (c *Cluster) RESTConfig() (*rest.Config, error) {
 	return config, nil
 }
 
-// Kubectl is a command line that runs kubectl as an administrator.
-func (c *Cluster) Kubectl(arguments ...string) []string {
-	return slices.Concat(c.Binaries.Kubectl, []string{"--kubeconfig", c.Kubeconfig}, arguments)
-}
-
 // layout is what Up makes in its directory, and so what Down removes.
 type layout struct{ dir string }
 

@@ -46,11 +46,7 @@ func (s *System) startCluster(ctx context.Context, o Options) error {
 	}
 	s.Kubectl = binaries.Kubectl
 	if s.Kubeconfig = s.state.Kubeconfig; s.Kubeconfig == "" {
-		options := cluster.Options{Dir: s.path("cluster"), Binaries: binaries}
-		if o.AuditLog {
-			options.AuditLog = s.AuditLog()
-		}
-		up, err := cluster.Up(ctx, options)
+		up, err := cluster.Up(ctx, cluster.Options{Dir: s.path("cluster"), Binaries: binaries})
 		if err != nil {
 			return err
 		}
@@ -58,10 +54,6 @@ func (s *System) startCluster(ctx context.Context, o Options) error {
 	}
 	return s.connectCluster()
 }
-
-// AuditLog is the file of the API server's audit log, where Up was asked for
-// one.
-func (s *System) AuditLog() string { return s.path("audit.log") }
 
 // startGit brings up the Git server with its two repositories.
 func (s *System) startGit(ctx context.Context) error {

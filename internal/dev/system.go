@@ -15,7 +15,6 @@ import (
 
 	"golang.org/x/sync/errgroup"
 	"golang.org/x/sys/unix"
-	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -51,9 +50,6 @@ type Options struct {
 	Executable string
 	// Kubeconfig of an existing cluster to use; empty: one of our own.
 	Kubeconfig string
-	// AuditLog makes the API server write its audit log, for tests that count
-	// requests. Only for a cluster of our own.
-	AuditLog bool
 	// Progress gets a line for each thing done.
 	Progress io.Writer
 }
@@ -130,24 +126,6 @@ func Up(ctx context.Context, o Options) (*System, error) {
 	}
 	say("controllers and node run")
 	return s, nil
-}
-
-// Open finds the system that runs in a directory.
-func Open(dir, executable string) (*System, error) {
-	if _, err := os.Stat(stateFile(dir)); err != nil {
-		return nil, fmt.Errorf("no system in %s: start one with `cloop dev up`", dir)
-	}
-	s, err := prepare(Options{Dir: dir, Executable: executable})
-	if err != nil {
-		return nil, err
-	}
-	if s.Kubeconfig = s.state.Kubeconfig; s.Kubeconfig == "" {
-		s.Kubeconfig = s.path("cluster", "admin.kubeconfig")
-	}
-	if err := s.connectCluster(); err != nil {
-		return nil, err
-	}
-	return s, s.connectHub()
 }
 
 // Down ends every process that Up started in dir, takes what it put into an
@@ -338,18 +316,11 @@ func (s *System) connectHub() error {
 	return err
 }
 
-// eventually calls probe until it succeeds, and gives its last error after
-// startTimeout.
+// eventually is until for a part that starts: it gives up after startTimeout.
 func eventually(ctx context.Context, what string, probe func(context.Context) error) error {
-	var last error
-	err := wait.PollUntilContextTimeout(ctx, 50*time.Millisecond, startTimeout, true, func(ctx context.Context) (bool, error) {
-		last = probe(ctx)
-		return last == nil, nil
-	})
-	if err != nil {
-		return fmt.Errorf("%s: %w", what, errors.Join(err, last))
-	}
-	return nil
+	ctx, cancel := context.WithTimeout(ctx, startTimeout)
+	defer cancel()
+	return until(ctx, what, probe)
 }
 
 // lock keeps two commands from changing one system at once. It locks the
