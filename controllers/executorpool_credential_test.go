@@ -1,0 +1,76 @@
+package controllers
+
+import (
+	"strings"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"cloop.dev/cloop/apis/v1alpha1"
+)
+
+func TestHubRefusesTheCredential(t *testing.T) {
+	s := newStage(t, 4)
+	p := s.pool()
+	s.hub.queue(2)
+	pods := s.untilPods(2)
+	busy := s.run(pods[0])
+	s.hub.handOff(busy)
+	s.hub.revoke()
+	c := s.reason(v1alpha1.ConditionDegraded, v1alpha1.ReasonHubRefused)
+	if !strings.Contains(c.Message, "rotate-credential") {
+		t.Errorf("no remedy in %q", c.Message)
+	}
+	if err := s.client.Delete(s.ctx, p); err != nil {
+		t.Fatal(err)
+	}
+	// The Pod that never ran goes; the one that runs is left until it ends.
+	s.until("one Pod is left", func() bool { return len(s.pods()) == 1 })
+	if left := s.pods()[0]; left.Name != pods[0].Name || left.DeletionTimestamp != nil {
+		t.Fatalf("%s is left", left.Name)
+	}
+	s.end(pods[0], 1, "the hub revoked the session")
+	s.until("the pool goes", s.poolGone)
+	s.until("nothing is left", func() bool { return len(s.pods())+len(s.secrets()) == 0 && !s.anchorExists() })
+}
+
+func TestANewCredentialIsTakenAtOnce(t *testing.T) {
+	s := newStage(t, 4)
+	s.pool()
+	s.hub.revoke()
+	s.reason(v1alpha1.ConditionReady, v1alpha1.ReasonHubRefused)
+	const next = "cloop_pool1_zyxwvutsrqponmlkjihgfedcba0123456789"
+	s.hub.change(func() { s.hub.credential = next })
+	secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: s.ns, Name: "gpu-pool-credential"}}
+	patch := client.RawPatch("application/merge-patch+json", []byte(`{"stringData":{"credential":"`+next+`"}}`))
+	if err := s.client.Patch(s.ctx, secret, patch); err != nil {
+		t.Fatal(err)
+	}
+	s.reason(v1alpha1.ConditionReady, v1alpha1.ReasonServing)
+}
+
+func TestOtherSecretsAreNeverSent(t *testing.T) {
+	s := newStage(t, 4)
+	s.create(&corev1.Secret{
+		ObjectMeta: metav1.ObjectMeta{Namespace: s.ns, Name: "database"},
+		StringData: map[string]string{"credential": "hunter2"},
+	})
+	p := &v1alpha1.ExecutorPool{
+		ObjectMeta: metav1.ObjectMeta{Namespace: s.ns, Name: "gpu"},
+		Spec: v1alpha1.ExecutorPoolSpec{
+			HubURL: s.hub.server.URL, HubCABundle: s.hub.bundle(), MaxRunners: 1,
+			PoolCredentialSecretRef: v1alpha1.SecretKeyRef{Name: "database", Key: "credential"},
+		},
+	}
+	s.create(p)
+	c := s.reason(v1alpha1.ConditionReady, v1alpha1.ReasonCredentialUnreadable)
+	if strings.Contains(c.Message, "hunter2") {
+		t.Errorf("the condition quotes the Secret: %q", c.Message)
+	}
+	if err := s.client.Delete(s.ctx, p); err != nil {
+		t.Fatal(err)
+	}
+	s.until("the pool goes", s.poolGone)
+}
