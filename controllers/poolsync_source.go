@@ -174,11 +174,7 @@ func (r *poolSyncReconciler) build(ctx context.Context, p *syncPass) *stageError
 // render fills a build. It is refused whole by whatever `cloop fleet check` calls an
 // error, and by objects that are not ours to apply.
 func (r *poolSyncReconciler) render(ctx context.Context, sync *v1alpha1.PoolSync, dir string, b *build) *stageError {
-	rendered, err := fleet.Build(ctx, dir, b.path)
-	if err != nil {
-		return buildFailure(ctx, err)
-	}
-	report, err := fleet.Check(ctx, r.validator, dir, b.path)
+	rendered, report, err := fleet.BuildChecked(ctx, r.validator, dir, b.path)
 	if err != nil {
 		return buildFailure(ctx, err)
 	}

@@ -3,6 +3,8 @@ package controllers
 import (
 	"errors"
 	"fmt"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -13,6 +15,7 @@ import (
 
 	"cloop.dev/cloop/apis/v1alpha1"
 	"cloop.dev/cloop/internal/fleet"
+	"cloop.dev/cloop/schemas"
 )
 
 func entry(name, path string, since time.Time, corrected *time.Time) v1alpha1.DriftEntry {
@@ -278,5 +281,37 @@ func TestInventoryIsSortedAndMerged(t *testing.T) {
 	got := merged(a, b)
 	if len(got) != 3 || got[0].Name != "1" || got[2].Kind != "B" {
 		t.Errorf("got %v", got)
+	}
+}
+
+// Rendering is most of what a new commit costs, and the repository is rendered
+// once for what is applied and what is checked.
+func TestACommitIsRenderedOnce(t *testing.T) {
+	validator, err := schemas.NewValidator()
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := t.TempDir()
+	for name, text := range overlay("a", "b", "c", "d") {
+		file := filepath.Join(dir, name)
+		if err := errors.Join(os.MkdirAll(filepath.Dir(file), 0o700), os.WriteFile(file, []byte(text), 0o600)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	const path = "clusters/dev"
+	r := &poolSyncReconciler{validator: validator}
+	once := testing.AllocsPerRun(3, func() {
+		if report, err := fleet.Check(t.Context(), validator, dir, path); err != nil || report.Failed() {
+			t.Fatal(report, err)
+		}
+	})
+	got := testing.AllocsPerRun(3, func() {
+		b := &build{path: path, byID: map[objectID]*unstructured.Unstructured{}}
+		if err := r.render(t.Context(), &v1alpha1.PoolSync{}, dir, b); err != nil || len(b.objects) != 5 {
+			t.Fatal(err, len(b.objects))
+		}
+	})
+	if got > 1.4*once {
+		t.Errorf("a commit takes %.0f allocations, rendering and checking it once %.0f", got, once)
 	}
 }

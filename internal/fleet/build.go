@@ -46,12 +46,17 @@ func Build(ctx context.Context, root, path string) ([]Rendered, error) {
 	if err != nil {
 		return nil, err
 	}
-	if len(result.problems) > 0 {
-		return nil, buildError(path, listed(result.problems))
+	return result.sound(path)
+}
+
+// sound returns the objects of a rendering without a problem of its own.
+func (r *rendering) sound(path string) ([]Rendered, error) {
+	if len(r.problems) > 0 {
+		return nil, buildError(path, listed(r.problems))
 	}
-	rendered := make([]Rendered, len(result.objects))
-	for i := range result.objects {
-		rendered[i] = result.objects[i].Rendered
+	rendered := make([]Rendered, len(r.objects))
+	for i := range r.objects {
+		rendered[i] = r.objects[i].Rendered
 	}
 	return rendered, nil
 }

@@ -64,7 +64,7 @@ func Check(ctx context.Context, v *schemas.Validator, root string, paths ...stri
 			return nil, err
 		}
 	}
-	c := &checker{validator: v, report: &Report{Roots: []RootReport{}, Problems: []schemas.Problem{}}}
+	c := newChecker(v)
 	for _, name := range paths {
 		out, err := b.build(ctx, name)
 		if err != nil {
@@ -72,9 +72,29 @@ func Check(ctx context.Context, v *schemas.Validator, root string, paths ...stri
 		}
 		c.root(name, out)
 	}
-	c.between()
-	c.finish()
-	return c.report, nil
+	return c.result(), nil
+}
+
+// BuildChecked is Build, and Check of that one path, with one rendering for
+// both: for whoever applies what it has checked. Its errors are Build's; a
+// problem of a document is in the report only.
+func BuildChecked(ctx context.Context, v *schemas.Validator, root, path string) ([]Rendered, *Report, error) {
+	b, err := newBuilder(root)
+	if err != nil {
+		return nil, nil, pathError(path, err)
+	}
+	defer b.close()
+	out, err := b.build(ctx, path)
+	if err != nil {
+		return nil, nil, err
+	}
+	rendered, err := out.sound(path)
+	if err != nil {
+		return nil, nil, err
+	}
+	c := newChecker(v)
+	c.root(path, out)
+	return rendered, c.result(), nil
 }
 
 // maxDirectories bounds how many directories are searched for kustomizations.
@@ -145,6 +165,17 @@ type checker struct {
 	// pools and hubPools of all roots, for the rules between them.
 	pools    []half
 	hubPools []half
+}
+
+func newChecker(v *schemas.Validator) *checker {
+	return &checker{validator: v, report: &Report{Roots: []RootReport{}, Problems: []schemas.Problem{}}}
+}
+
+// result is the report, once every root was added.
+func (c *checker) result() *Report {
+	c.between()
+	c.finish()
+	return c.report
 }
 
 // half is one half of a pool.

@@ -3,6 +3,7 @@ package fleet_test
 import (
 	"errors"
 	"fmt"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
@@ -236,4 +237,39 @@ func FuzzCheck(f *testing.F) {
 			}
 		}
 	})
+}
+
+// What is applied and what is checked come from one rendering, and are what
+// Build and Check say each by itself.
+func TestBuildCheckedIsBuildAndCheckAtOnce(t *testing.T) {
+	const broken = "apiVersion: cloop.dev/v1alpha1\nkind: ExecutorPool\nmetadata: {name: gpu}\nspec: {minRunners: 5, foo: 1}\n"
+	for name, files := range map[string]map[string]string{
+		"sound":          sound(),
+		"a broken rule":  with(sound(), map[string]string{"clusters/eu/larger.yaml": broken}),
+		"not a document": with(sound(), map[string]string{"clusters/eu/larger.yaml": "a: b: c\n"}),
+		"no such path":   {"hub/kustomization.yaml": "resources: []\n"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			const path = "clusters/eu"
+			root, v := repo(t, files), validator(t)
+			rendered, report, err := fleet.BuildChecked(t.Context(), v, root, path)
+			wantRendered, wantErr := fleet.Build(t.Context(), root, path)
+			if fmt.Sprint(err) != fmt.Sprint(wantErr) {
+				t.Fatalf("the error is %v, want %v", err, wantErr)
+			}
+			if err != nil {
+				return
+			}
+			wantReport, err := fleet.Check(t.Context(), v, root, path)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if !reflect.DeepEqual(rendered, wantRendered) {
+				t.Errorf("rendered %+v, want %+v", rendered, wantRendered)
+			}
+			if !reflect.DeepEqual(report, wantReport) {
+				t.Errorf("the report is %+v, want %+v", report, wantReport)
+			}
+		})
+	}
 }
