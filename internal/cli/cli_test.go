@@ -206,6 +206,7 @@ func TestTokenComesFromFileInputOrEnvironment(t *testing.T) {
 		"environment": {"", func(*testing.T) []string { return nil }},
 		"file": {"", func(t *testing.T) []string {
 			t.Setenv("CLOOP_TOKEN", "wrong")
+			t.Setenv("CLOOP_TOKEN_FILE", writeFile(t, "wrong too"))
 			return []string{"--token-file", writeFile(t, token+"\n")}
 		}},
 		"standard input": {token + "\n", func(t *testing.T) []string {
@@ -224,6 +225,54 @@ func TestTokenComesFromFileInputOrEnvironment(t *testing.T) {
 			cloopReading(t, test.stdin, args...).want(t, 0, "{\n  \"items\": []\n}\n", "")
 		})
 	}
+}
+
+// Whichever of the two won in silence, somebody would act as somebody else.
+func TestTwoTokensInTheEnvironmentAreRefused(t *testing.T) {
+	seen := stubHub(t, nil)
+	t.Setenv("CLOOP_TOKEN_FILE", writeFile(t, token))
+	cloop(t, "project", "list").want(t, 2, "",
+		"cloop: CLOOP_TOKEN and CLOOP_TOKEN_FILE are both set: unset one of them, or name the file with --token-file\n")
+	if len(*seen) > 0 {
+		t.Errorf("the hub was asked all the same: %q", *seen)
+	}
+}
+
+// A flag that is given wins, an empty one too.
+func TestFlagsBeatTheEnvironment(t *testing.T) {
+	for name, test := range map[string]struct {
+		env  map[string]string
+		flag []string
+		code int
+		says string
+	}{
+		"pin":             {map[string]string{"CLOOP_HUB_PIN": "sha256:AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA="}, []string{"--hub-pin", "$PIN"}, 0, ""},
+		"no pin":          {nil, []string{"--hub-pin="}, 2, "certificate"},
+		"no certificates": {map[string]string{"CLOOP_HUB_CA_FILE": "/nowhere"}, []string{"--hub-ca-file="}, 0, ""},
+		"no hub":          {nil, []string{"--hub="}, 2, "no hub: name one"},
+		"no token":        {nil, []string{"--token-file="}, 2, "no token for the hub"},
+		"another hub":     {map[string]string{"CLOOP_HUB": "https://127.0.0.1:1"}, []string{"--hub", "$HUB"}, 0, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			stubHub(t, map[string]any{"GET /api/v1/projects": hubv1.ProjectList{}})
+			args := []string{"project", "list", "-o", "json"}
+			for _, flag := range test.flag {
+				args = append(args, strings.NewReplacer("$PIN", os.Getenv("CLOOP_HUB_PIN"), "$HUB", os.Getenv("CLOOP_HUB")).Replace(flag))
+			}
+			for name, value := range test.env {
+				t.Setenv(name, value)
+			}
+			if got := cloop(t, args...); got.code != test.code || !strings.Contains(got.stderr, test.says) {
+				t.Errorf("exit code %d, stderr %q, want %d and %q", got.code, got.stderr, test.code, test.says)
+			}
+		})
+	}
+}
+
+func TestHubPinOfTwoHubsIsRefused(t *testing.T) {
+	noHub(t)
+	cloop(t, "hub", "pin", "https://a.example.com", "--hub", "https://b.example.com").want(t, 2, "",
+		"cloop: two hubs: give the URL as the argument or with --hub (see `cloop hub pin --help`)\n")
 }
 
 func TestUnknownTokenIsNoAnswer(t *testing.T) {

@@ -7,11 +7,15 @@ import (
 	"io"
 	"os"
 
+	"github.com/spf13/pflag"
+
 	"cloop.dev/cloop/internal/hubclient"
 	"cloop.dev/cloop/internal/secret"
 )
 
-// Environment variables that stand in for global flags.
+// Environment variables that stand in for global flags. A flag that is given
+// wins, also an empty one: that is how one command does without what the
+// environment says.
 const (
 	envHub       = "CLOOP_HUB"
 	envHubCAFile = "CLOOP_HUB_CA_FILE"
@@ -24,17 +28,33 @@ const (
 // maxTokenBytes is far above any token; a file beyond it is not one.
 const maxTokenBytes = 64 << 10
 
+// fromEnvironment fills in what no flag says. The token is left where it is:
+// most commands need none.
+func (o *options) fromEnvironment(flags *pflag.FlagSet) {
+	for _, setting := range []struct {
+		flag, env string
+		value     *string
+	}{
+		{"hub", envHub, &o.hub}, {"hub-ca-file", envHubCAFile, &o.hubCAFile}, {"hub-pin", envHubPin, &o.hubPin},
+	} {
+		if !flags.Changed(setting.flag) {
+			*setting.value = os.Getenv(setting.env)
+		}
+	}
+	o.tokenNamed = flags.Changed("token-file")
+}
+
 // connect makes the client of the hub that flags and environment name.
 func (a *app) connect() (*hubclient.Client, error) {
 	o := hubclient.Options{
-		URL:       flagOrEnv(a.options.hub, envHub),
-		Pin:       flagOrEnv(a.options.hubPin, envHubPin),
+		URL:       a.options.hub,
+		Pin:       a.options.hubPin,
 		UserAgent: "cloop/" + buildVersion().Version,
 	}
 	if o.URL == "" {
 		return nil, errors.New("no hub: name one with --hub URL or " + envHub)
 	}
-	if name := flagOrEnv(a.options.hubCAFile, envHubCAFile); name != "" {
+	if name := a.options.hubCAFile; name != "" {
 		bundle, err := os.ReadFile(name)
 		if err != nil {
 			return nil, fmt.Errorf("read the hub's certificates: %w", err)
@@ -51,11 +71,16 @@ func (a *app) connect() (*hubclient.Client, error) {
 // token reads the token from where it may stand: never an argument.
 func (a *app) token() (secret.String, error) {
 	name := a.options.tokenFile
-	if name == "" {
-		if token := os.Getenv(envToken); token != "" {
+	if !a.options.tokenNamed {
+		token := os.Getenv(envToken)
+		name = os.Getenv(envTokenFile)
+		switch {
+		case token != "" && name != "":
+			// Either may be a leftover, and the wrong one acts as somebody else.
+			return secret.String{}, fmt.Errorf("%s and %s are both set: unset one of them, or name the file with --token-file", envToken, envTokenFile)
+		case token != "":
 			return secret.New(token), nil
 		}
-		name = os.Getenv(envTokenFile)
 	}
 	if name == "" {
 		return secret.String{}, errors.New("no token for the hub: name a file with --token-file, or set " + envToken + " or " + envTokenFile)
@@ -84,11 +109,4 @@ func (a *app) readSecret(what, name string) (secret.String, error) {
 		return secret.String{}, fmt.Errorf("read %s: %s is empty", what, name)
 	}
 	return secret.New(string(content)), nil
-}
-
-func flagOrEnv(flag, env string) string {
-	if flag != "" {
-		return flag
-	}
-	return os.Getenv(env)
 }

@@ -139,7 +139,12 @@ func shellSetup(system *dev.System) string {
 		name, value, _ := strings.Cut(entry, "=")
 		exports = append(exports, name+"="+shellQuote(value))
 	}
-	setup := "  export " + strings.Join(exports, " \\\n    ") + "\n"
+	setup := ""
+	if os.Getenv(envToken) != "" {
+		// It would contend with the token file.
+		setup = "  unset " + envToken + "\n"
+	}
+	setup += "  export " + strings.Join(exports, " \\\n    ") + "\n"
 	if _, err := exec.LookPath("kubectl"); err != nil {
 		setup += "  kubectl() { " + commandText(system.Kubectl) + ` "$@"; }` + "\n"
 	}

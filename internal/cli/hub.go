@@ -86,8 +86,11 @@ shows. Nothing vouches for the key: compare the pin with what the hub logged at
 its start before you rely on it.`,
 		Args: cobra.MaximumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			url := flagOrEnv(a.options.hub, envHub)
+			url := a.options.hub
 			if len(args) == 1 {
+				if cmd.Flags().Changed("hub") && url != args[0] {
+					return usageError(cmd, errors.New("two hubs: give the URL as the argument or with --hub"))
+				}
 				url = args[0]
 			}
 			if url == "" {

@@ -23,8 +23,10 @@ type options struct {
 	hubCAFile string
 	hubPin    string
 	tokenFile string
-	verbose   bool
-	output    []string
+	// tokenNamed says that the command line has --token-file.
+	tokenNamed bool
+	verbose    bool
+	output     []string
 }
 
 // Main runs one command line and returns the exit code of the process: 0, 1 or
@@ -66,7 +68,8 @@ pool of runners is defined in a Git repository, and where Git, hub and cluster
 differ is always on display.`,
 		SilenceErrors: true,
 		SilenceUsage:  true,
-		PersistentPreRunE: func(*cobra.Command, []string) error {
+		PersistentPreRunE: func(cmd *cobra.Command, _ []string) error {
+			a.options.fromEnvironment(cmd.Root().PersistentFlags())
 			return a.options.checkOutput()
 		},
 	}

@@ -17,7 +17,8 @@ func WriteReference(w io.Writer) {
 	fmt.Fprint(w, "<!-- Written by cmd/docgen from internal/cli. Change it there. -->\n\n# Command line\n\n")
 	fmt.Fprint(w, "Exit codes: 0 done, or nothing differs; 1 the answer is no; 2 there is no answer. "+
 		"`cloop run start --wait` and `cloop run wait` exit with the run's own.\n\n")
-	fmt.Fprintf(w, "Every command takes:\n\n```\n%s```\n", flagText(root.PersistentFlags()))
+	fmt.Fprintf(w, "Every command takes:\n\n```\n%s```\n\n", flagText(root.PersistentFlags()))
+	fmt.Fprint(w, "A flag beats its environment variable, an empty one too. Of $CLOOP_TOKEN and $CLOOP_TOKEN_FILE at most one may be set.\n")
 	writeCommands(w, root)
 }
 

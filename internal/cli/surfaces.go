@@ -2,7 +2,6 @@ package cli
 
 import (
 	"errors"
-	"os"
 
 	"github.com/spf13/cobra"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -45,7 +44,7 @@ func (a *app) reach(f surfaceFlags) (surfaces, error) {
 		found surfaces
 		err   error
 	)
-	if a.options.hub != "" || os.Getenv(envHub) != "" {
+	if a.options.hub != "" {
 		if found.hub, err = a.connect(); err != nil {
 			return found, err
 		}
