@@ -23,12 +23,17 @@ var binary = sync.OnceValues(func() (string, error) {
 		return "", err
 	}
 	name := filepath.Join(dir, "cloop")
-	// As `make build` builds it, so that its memory is what people get.
+	// As `make build` builds it, so that its memory is what people get. The
+	// race detector alone needs cgo.
 	arguments := []string{"build", "-o", name, "-ldflags=-s -w"}
+	env := os.Environ()
 	if raceDetector {
 		arguments = append(arguments, "-race")
+	} else {
+		env = append(env, "CGO_ENABLED=0")
 	}
 	command := exec.Command("go", append(arguments, "../cmd/cloop")...)
+	command.Env = env
 	if printed, err := command.CombinedOutput(); err != nil {
 		return "", fmt.Errorf("build cloop: %w: %s", err, printed)
 	}
