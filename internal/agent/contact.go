@@ -8,56 +8,71 @@ import (
 	"k8s.io/utils/clock"
 
 	"cloop.dev/cloop/apis/hubv1"
+	"cloop.dev/cloop/internal/agent/supervisor"
 	"cloop.dev/cloop/internal/hubclient"
 )
+
+// moment is a point in time on both of the agent's clocks: its own, and the
+// machine's since boot, which its supervisor shares and which goes on while the
+// machine sleeps.
+type moment struct {
+	at   time.Time
+	boot supervisor.Instant
+}
+
+// momentOf is the present. Take it before a request is sent: whatever holds
+// this process up afterwards, the lease that the request renews ends no later
+// than the hub's own.
+func momentOf(clk clock.PassiveClock) moment {
+	return moment{boot: supervisor.Now(), at: clk.Now()}
+}
 
 // lease is how long the hub trusts this runner. It counts from when a heartbeat
 // that the hub confirmed was sent, so it never ends later than the hub's own.
 type lease struct {
-	clock        clock.Clock
+	clock        clock.PassiveClock
 	life, margin time.Duration
 
 	mu   sync.Mutex // guards last
-	last time.Time
+	last moment
 }
 
-func (l *lease) renew(sent time.Time) {
+func (l *lease) renew(sent moment) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if sent.After(l.last) {
+	if sent.boot > l.last.boot {
 		l.last = sent
 	}
 }
 
-func (l *lease) contact() time.Time {
+func (l *lease) contact() moment {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.last
 }
 
-// untilFence is how long a run may still live; zero or less: not at all.
-func (l *lease) untilFence() time.Duration {
-	return l.contact().Add(l.life - l.margin).Sub(l.clock.Now())
+// silent is how long ago the hub was last heard, by the clock that says longer.
+func (l *lease) silent() time.Duration {
+	last := l.contact()
+	return max(l.clock.Since(last.at), supervisor.Now().Sub(last.boot))
 }
 
-// untilLost is how long the hub still waits for this runner, without its
-// margin; at least a moment.
-func (l *lease) untilLost() time.Duration {
-	return max(l.contact().Add(l.life).Sub(l.clock.Now()), 1)
-}
+// untilFence is how long a run may still live; zero or less: not at all.
+func (l *lease) untilFence() time.Duration { return l.life - l.margin - l.silent() }
+
+// lostAt is when the hub stops waiting for this runner, without its margin.
+func (l *lease) lostAt() supervisor.Instant { return l.contact().boot.Add(l.life) }
 
 // over says that the hub has settled without this runner by now.
-func (l *lease) over() bool {
-	return l.clock.Now().After(l.contact().Add(l.life + l.margin))
-}
+func (l *lease) over() bool { return l.silent() > l.life+l.margin }
 
 // guard sends on fenced, once for each loss of contact, when a run must not
 // live any longer. It ends with the context.
-func (l *lease) guard(ctx context.Context, fenced chan<- struct{}) {
-	var reported time.Time
+func (l *lease) guard(ctx context.Context, clk clock.Clock, fenced chan<- struct{}) {
+	var reported supervisor.Instant
 	for {
-		contact, left := l.contact(), l.untilFence()
-		if left <= 0 && contact.After(reported) {
+		contact, left := l.contact().boot, l.untilFence()
+		if left <= 0 && contact > reported {
 			reported = contact
 			select {
 			case fenced <- struct{}{}:
@@ -70,7 +85,7 @@ func (l *lease) guard(ctx context.Context, fenced chan<- struct{}) {
 			// Contact may come back; look again soon.
 			left = l.life / 10
 		}
-		if !sleep(ctx, l.clock, left) {
+		if !sleep(ctx, clk, left) {
 			return
 		}
 	}
@@ -85,7 +100,7 @@ func (r *runner) beat(ctx context.Context, states chan<- hubv1.RunnerState, ende
 		if !sleep(ctx, r.clock, pause) {
 			return
 		}
-		sent := r.clock.Now()
+		sent := momentOf(r.clock)
 		tryCtx, cancel := context.WithTimeout(ctx, max(r.heartbeat, minTry))
 		answer, err := r.session.Heartbeat(tryCtx)
 		cancel()
@@ -96,7 +111,7 @@ func (r *runner) beat(ctx context.Context, states chan<- hubv1.RunnerState, ende
 			}
 			backoff.Reset()
 			r.lease.renew(sent)
-			if err := r.ready.supervisor.Renew(r.lease.untilLost()); err != nil {
+			if err := r.ready.supervisor.Renew(r.lease.lostAt()); err != nil {
 				r.log.Debug("the supervisor is not told of the contact", "error", err)
 			}
 			pause = r.heartbeat

@@ -20,7 +20,7 @@ const enrollTimeout = 10 * time.Second
 type enrolled struct {
 	id                       string
 	session                  secret.String
-	at                       time.Time // when the request was sent
+	at                       moment // when the request was sent
 	heartbeat, lease, margin time.Duration
 }
 
@@ -46,7 +46,7 @@ func enroll(ctx context.Context, o Options, h hub, token secret.String) (enrolle
 	}
 	var backoff hubclient.Backoff
 	for began := o.Clock.Now(); ; {
-		sent := o.Clock.Now()
+		sent := momentOf(o.Clock)
 		tryCtx, cancel := context.WithTimeout(ctx, enrollTimeout)
 		answer, err := h.Enroll(tryCtx, request)
 		cancel()
@@ -80,7 +80,7 @@ const (
 	minLease     = 200 * time.Millisecond
 )
 
-func newEnrolled(answer hubv1.EnrollResponse, sent time.Time) enrolled {
+func newEnrolled(answer hubv1.EnrollResponse, sent moment) enrolled {
 	seconds := func(value float64) time.Duration { return time.Duration(value * float64(time.Second)) }
 	e := enrolled{id: answer.RunnerID, session: secret.New(answer.Session), at: sent}
 	e.lease = max(seconds(answer.LeaseSeconds), minLease)

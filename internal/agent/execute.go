@@ -41,9 +41,12 @@ func (j *job) execute(commit string) hubv1.ResultRequest {
 	// Once asked for, the start is waited for: a stop finds the command then.
 	started, err := j.ready.supervisor.Exec(context.WithoutCancel(j.working), supervisor.Command{
 		Path: path, Argv: j.Command, Dir: j.ready.dir, Env: environment,
-		Lease: j.lease.untilLost(),
+		Deadline: j.lease.lostAt(),
 	})
 	if err != nil {
+		if errors.Is(err, supervisor.ErrLapsed) {
+			j.stop(stopFenced)
+		}
 		return notExecuted(j.Command[0], err)
 	}
 	j.log.Info("the command has started", "commit", commit, "pid", started.PID)
@@ -203,7 +206,7 @@ func notExecuted(name string, err error) hubv1.ResultRequest {
 		reason = fmt.Sprintf("%s: not an executable format: does it begin with #! and an interpreter?", name)
 	case errors.Is(err, syscall.EACCES):
 		reason = fmt.Sprintf("%s: permission denied: is it executable?", name)
-	case errors.Is(err, supervisor.ErrDied):
+	case errors.Is(err, supervisor.ErrDied), errors.Is(err, supervisor.ErrLapsed):
 		return hubv1.ResultRequest{Error: fmt.Sprintf("start the command: %v", err)}
 	}
 	return hubv1.ResultRequest{ExitCode: &code, Error: reason}

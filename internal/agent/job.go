@@ -137,7 +137,7 @@ func (j *job) abandoned(reason stop, result hubv1.ResultRequest) report {
 	case stopFenced:
 		last.Outcome = OutcomeFenced
 		last.Reason = fmt.Sprintf("no contact with the hub since %s, so the run was killed before the hub may start it elsewhere",
-			j.lease.contact().UTC().Format(time.RFC3339))
+			j.lease.contact().at.UTC().Format(time.RFC3339))
 	default:
 		last.Outcome, last.Reason = OutcomeRevoked, "the hub took the run away, so it was killed"
 	}

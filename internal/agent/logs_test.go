@@ -58,7 +58,7 @@ func testRunner(s session) *runner {
 	o := Options{Clock: jumpClock{}}.withDefaults()
 	return &runner{
 		options: o, clock: o.Clock, log: o.Log, session: s, heartbeat: time.Second,
-		lease: &lease{clock: o.Clock, life: time.Hour, last: time.Now()},
+		lease: &lease{clock: o.Clock, life: time.Hour, last: momentOf(o.Clock)},
 	}
 }
 

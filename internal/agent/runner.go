@@ -108,7 +108,7 @@ func (r *runner) serve(ctx context.Context) report {
 	}
 	group.Go(func() { r.watch(inner, in.snapshots, in.ended) })
 	group.Go(func() { r.beat(inner, in.states, in.ended) })
-	group.Go(func() { r.lease.guard(inner, in.fenced) })
+	group.Go(func() { r.lease.guard(inner, r.clock, in.fenced) })
 
 	var current *job
 	var latest hubv1.RunnerSnapshot

@@ -46,8 +46,8 @@ type child struct {
 	events *json.Encoder
 	output *os.File
 	leader int
-	// lease fires when the agent has not renewed it; lapsed says that it did.
-	lease  *time.Timer
+	// lease rings when the agent has not renewed it; lapsed says that it did.
+	lease  *alarm
 	lapsed bool
 }
 
@@ -72,8 +72,11 @@ func supervise() error {
 	ended := make(chan os.Signal, 1)
 	signal.Notify(ended, syscall.SIGCHLD)
 
-	c := &child{events: json.NewEncoder(control), output: output, lease: time.NewTimer(0)}
-	c.lease.Stop()
+	lease, err := newAlarm()
+	if err != nil {
+		return err
+	}
+	c := &child{events: json.NewEncoder(control), output: output, lease: lease}
 	requests := make(chan request)
 	go read(control, requests)
 	for {
@@ -88,10 +91,12 @@ func supervise() error {
 		case <-ended:
 			c.reap()
 		case <-c.lease.C:
+			if !c.lease.due() {
+				continue
+			}
 			// The agent is stopped or hangs: it cannot fence the command, and
 			// the hub may give the run to another runner.
-			c.lapsed = true
-			c.killAll()
+			c.lapse()
 		case <-caught:
 		}
 	}
@@ -117,17 +122,20 @@ func (c *child) serve(in request) {
 	case opSignal:
 		c.signal(in)
 	case opRenew:
-		c.renew(in.Lease)
+		if err := c.lease.extend(in.Deadline); err != nil {
+			fmt.Fprintf(os.Stderr, "cloop: supervise a run: %v\n", err)
+			c.lapse()
+		}
 	case opKill:
 		c.report(event{Event: eventClear, Left: c.killAll()})
 	}
 }
 
-func (c *child) renew(lease time.Duration) {
-	c.lease.Stop()
-	if lease > 0 {
-		c.lease.Reset(lease)
-	}
+// lapse ends the command because its lease has, or because nothing would tell
+// when it does.
+func (c *child) lapse() {
+	c.lapsed = true
+	c.killAll()
 }
 
 // report ignores errors: the reader of requests learns that the agent is gone.
@@ -136,6 +144,16 @@ func (c *child) report(out event) { _ = c.events.Encode(out) }
 func (c *child) exec(in request) {
 	// The supervisor must not hold the pipe, or it would never end.
 	defer func() { _ = c.output.Close() }()
+	if err := c.lease.extend(in.Deadline); err != nil {
+		c.report(event{Event: eventRefused, Errno: errno(err)})
+		return
+	}
+	if c.lease.due() {
+		// The request was under way for too long.
+		c.report(event{Event: eventRefused, Lapsed: true})
+		return
+	}
+	c.lapsed = false
 	null, err := os.Open(os.DevNull)
 	if err != nil {
 		c.report(event{Event: eventRefused, Errno: errno(err)})
@@ -152,8 +170,6 @@ func (c *child) exec(in request) {
 		return
 	}
 	c.leader = pid
-	c.lapsed = false
-	c.renew(in.Lease)
 	c.report(event{Event: eventStarted, PID: pid, At: time.Now()})
 	c.reap()
 }

@@ -28,9 +28,9 @@ type Command struct {
 	Argv []string
 	Dir  string
 	Env  []string
-	// Lease is how long the command and what came from it may live until Renew
-	// is called; without bound where 0.
-	Lease time.Duration
+	// Deadline is until when the command and what came from it may live, unless
+	// Renew moves it; without bound where zero.
+	Deadline Instant
 }
 
 // Started says that the command runs.
@@ -144,11 +144,12 @@ func (s *Supervisor) exit(exit Exit) {
 func (s *Supervisor) Output() *os.File { return s.output }
 
 // Exec starts the command. A syscall.Errno in the error says why it could not
-// be executed; ErrDied that there is no supervisor any more.
+// be executed; ErrLapsed that its deadline had passed, and ErrDied that there is
+// no supervisor any more.
 func (s *Supervisor) Exec(ctx context.Context, command Command) (Started, error) {
 	err := s.send(request{
 		Op: opExec, Path: []byte(command.Path), Argv: toBytes(command.Argv),
-		Dir: []byte(command.Dir), Env: toBytes(command.Env), Lease: command.Lease,
+		Dir: []byte(command.Dir), Env: toBytes(command.Env), Deadline: command.Deadline,
 	})
 	if err != nil {
 		return Started{}, err
@@ -172,6 +173,9 @@ func (s *Supervisor) Exec(ctx context.Context, command Command) (Started, error)
 }
 
 func (in event) verdict(path string) (Started, error) {
+	if in.Event == eventRefused && in.Lapsed {
+		return Started{}, ErrLapsed
+	}
 	if in.Event == eventRefused {
 		return Started{}, fmt.Errorf("execute %s: %w", path, in.Errno)
 	}
@@ -191,10 +195,12 @@ func (s *Supervisor) SignalAll(signal syscall.Signal) error {
 	return s.send(request{Op: opSignal, Signal: signal, All: true})
 }
 
-// Renew lets the command live this long from now. The supervising process keeps
-// the time, so that the command ends also when this process is stopped.
-func (s *Supervisor) Renew(lease time.Duration) error {
-	return s.send(request{Op: opRenew, Lease: lease})
+// Renew lets the command live until the deadline; an earlier one than before
+// changes nothing. The supervising process keeps the time, so that the command
+// ends also when this process is stopped, and at the same time if it is stopped
+// on its way through here.
+func (s *Supervisor) Renew(deadline Instant) error {
+	return s.send(request{Op: opRenew, Deadline: deadline})
 }
 
 // patience bounds each wait for the supervising process: killFor, and twice as

@@ -233,26 +233,89 @@ func BenchmarkExec(b *testing.B) {
 	}
 }
 
+// leased starts a command that only its lease ends. What left the session ends
+// too: the output ends when the last process that holds it is gone.
+func leased(t *testing.T, s *supervisor.Supervisor, deadline supervisor.Instant) (supervisor.Started, error) {
+	t.Helper()
+	return s.Exec(t.Context(), supervisor.Command{
+		Path: "/bin/sh", Argv: []string{"sh", "-c", "setsid sleep 1000 & wait"}, Dir: t.TempDir(),
+		Env: []string{"PATH=" + os.Getenv("PATH")}, Deadline: deadline,
+	})
+}
+
 func TestACommandEndsWithItsLease(t *testing.T) {
 	s := start(t)
-	started, err := s.Exec(t.Context(), supervisor.Command{
-		// What left the session ends too.
-		Path: "/bin/sh", Argv: []string{"sh", "-c", "setsid sleep 1000 & wait"}, Dir: t.TempDir(),
-		Env: []string{"PATH=" + os.Getenv("PATH")}, Lease: 200 * time.Millisecond,
-	})
-	if err != nil {
+	began := supervisor.Now()
+	if _, err := leased(t, s, began.Add(200*time.Millisecond)); err != nil {
 		t.Fatal(err)
 	}
-	// Renewed, it outlives the first lease.
-	if err := s.Renew(800 * time.Millisecond); err != nil {
+	// Renewed, it outlives the first lease; what was said before changes nothing.
+	for _, lease := range []time.Duration{800 * time.Millisecond, 300 * time.Millisecond} {
+		if err := s.Renew(began.Add(lease)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	exit := <-s.Exited()
+	if lived := supervisor.Now().Sub(began); !errors.Is(exit.Err, supervisor.ErrLapsed) || lived < 800*time.Millisecond {
+		t.Errorf("ended after %s with %+v", lived, exit)
+	}
+	all(t, s)
+}
+
+// A process that is stopped between working out a deadline and sending it must
+// not make it a later one.
+func TestAMessageThatIsHeldUpDoesNotExtendTheLease(t *testing.T) {
+	const life, held = 2 * time.Second, 1400 * time.Millisecond
+	s := start(t)
+	began := supervisor.Now()
+	if _, err := leased(t, s, began.Add(life-100*time.Millisecond)); err != nil {
+		t.Fatal(err)
+	}
+	release := supervisor.Hold(s)
+	sent := make(chan error, 1)
+	go func(deadline supervisor.Instant) { sent <- s.Renew(deadline) }(supervisor.Now().Add(life))
+	<-time.After(held - supervisor.Now().Sub(began))
+	release()
+	if err := <-sent; err != nil {
 		t.Fatal(err)
 	}
 	exit := <-s.Exited()
-	if lived := time.Since(started.At); !errors.Is(exit.Err, supervisor.ErrLapsed) || lived < 600*time.Millisecond {
-		t.Errorf("ended after %s with %+v", lived, exit)
+	if lived := supervisor.Now().Sub(began); !errors.Is(exit.Err, supervisor.ErrLapsed) || lived < life-100*time.Millisecond || lived >= held+life {
+		t.Errorf("ended after %s with %+v, want it to end after %s", lived, exit, life)
 	}
-	// The output ends when the last process that holds it is gone.
 	all(t, s)
+}
+
+func TestACommandWhoseLeaseIsOverNeverStarts(t *testing.T) {
+	s := start(t)
+	file := filepath.Join(t.TempDir(), "ran")
+	_, err := s.Exec(t.Context(), supervisor.Command{
+		Path: "/bin/sh", Argv: []string{"sh", "-c", "touch " + file}, Dir: t.TempDir(),
+		Env: []string{"PATH=" + os.Getenv("PATH")}, Deadline: supervisor.Now().Add(-time.Nanosecond),
+	})
+	if !errors.Is(err, supervisor.ErrLapsed) {
+		t.Errorf("started with %v", err)
+	}
+	all(t, s)
+	if _, err := os.Stat(file); err == nil {
+		t.Error("the command ran")
+	}
+}
+
+func TestALeaseThatEndedWhileNothingRanIsRenewedByTheNextDeadline(t *testing.T) {
+	s := start(t)
+	if err := s.Renew(supervisor.Now().Add(-time.Nanosecond)); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := leased(t, s, supervisor.Now().Add(time.Minute)); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	if exit := <-s.Exited(); exit.Err != nil || exit.Signal != syscall.SIGKILL {
+		t.Errorf("ended with %+v", exit)
+	}
 }
 
 // The run is of the same user as its supervisor and may stop it.

@@ -32,8 +32,8 @@ type request struct {
 	// Signal goes to the command's process group, or to all descendants.
 	Signal syscall.Signal `json:"signal,omitempty"`
 	All    bool           `json:"all,omitempty"`
-	// Lease is how long the command may live without a word from the agent.
-	Lease time.Duration `json:"lease,omitempty"`
+	// Deadline is until when the command may live without a word from the agent.
+	Deadline Instant `json:"deadline,omitempty"`
 }
 
 // event is one message from the supervising process, as a JSON value.
@@ -46,7 +46,8 @@ type event struct {
 	// Code and Signal say how the command ended; Code is -1 with a Signal.
 	Code   int            `json:"code,omitempty"`
 	Signal syscall.Signal `json:"signal,omitempty"`
-	// Lapsed says that the supervisor ended the command for want of a renewal.
+	// Lapsed says that the supervisor ended the command, or never started it, for
+	// want of a renewal.
 	Lapsed bool `json:"lapsed,omitempty"`
 	// Left is how many processes could not be killed.
 	Left int `json:"left,omitempty"`
