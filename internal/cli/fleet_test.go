@@ -87,8 +87,8 @@ func edit(t *testing.T, name, content string) {
 func TestFleetCheckOfASoundRepository(t *testing.T) {
 	noHub(t)
 	fleetRepository(t)
-	cloop(t, "fleet", "check").want(t, 0, "2 roots, 2 documents, 2 pools: all is well\n", "")
-	cloop(t, "fleet", "check", ".").want(t, 0, "2 roots, 2 documents, 2 pools: all is well\n", "")
+	cloop(t, "fleet", "check").want(t, 0, "2 roots, 2 documents, 1 pool: all is well\n", "")
+	cloop(t, "fleet", "check", ".").want(t, 0, "2 roots, 2 documents, 1 pool: all is well\n", "")
 }
 
 func TestFleetCheckNamesFileLineAndRule(t *testing.T) {
@@ -98,7 +98,7 @@ func TestFleetCheckNamesFileLineAndRule(t *testing.T) {
 	report := filepath.Join(t.TempDir(), "report.json")
 	got := cloop(t, "fleet", "check", "-o", "text", "-o", "json="+report)
 	want := "pools/gpu.yaml:10:3: ExecutorPool cloop-pools/gpu: spec.minRunners: Invalid value: minRunners may not be above maxRunners"
-	if got.code != 1 || !strings.HasPrefix(got.stdout, want) || !strings.HasSuffix(got.stdout, "[cel]\n2 roots, 2 documents, 2 pools: 1 error, 0 warnings\n") {
+	if got.code != 1 || !strings.HasPrefix(got.stdout, want) || !strings.HasSuffix(got.stdout, "[cel]\n2 roots, 2 documents, 1 pool: 1 error, 0 warnings\n") {
 		t.Errorf("exit code %d, stdout %s, stderr %s", got.code, got.stdout, got.stderr)
 	}
 	content, err := os.ReadFile(report)
@@ -118,6 +118,44 @@ func TestFleetCheckNamesFileLineAndRule(t *testing.T) {
 	if p := decoded.Problems; decoded.OK || len(p) != 1 || p[0].Rule != "cel" || p[0].File != "pools/gpu.yaml" || p[0].Line != 10 {
 		t.Errorf("the JSON report is %s", content)
 	}
+}
+
+// A wrong path in a pipeline must not pass for a sound repository.
+func TestFleetCheckOfNothingIsNoAnswer(t *testing.T) {
+	noHub(t)
+	dir := fleetRepository(t)
+	edit(t, filepath.Join(dir, "docs/README.md"), "text\n")
+	edit(t, filepath.Join(dir, "other/sa.yaml"), "apiVersion: v1\nkind: ServiceAccount\nmetadata: {name: a}\n")
+	cloop(t, "fleet", "check", "docs").want(t, 2, "1 root, 0 documents, 0 pools\n",
+		"cloop: nothing to check in docs: there is no kustomization and no YAML document; name a directory or file that has some\n")
+	cloop(t, "fleet", "check", "docs", "hub").want(t, 2, "2 roots, 1 document, 1 pool\n",
+		"cloop: nothing to check in docs: there is no kustomization and no YAML document; name a directory or file that has some\n")
+	cloop(t, "fleet", "check", "other").want(t, 2, "1 root, 1 document, 0 pools\n",
+		"cloop: nothing was checked: no document in other is of cloop.dev; name the directory that has the pools\n")
+	if got := cloop(t, "fleet", "check", "docs", "-o", "json"); got.code != 2 || !strings.Contains(got.stdout, `"ok": false`) {
+		t.Errorf("exit code %d, stdout %s", got.code, got.stdout)
+	}
+
+	t.Chdir(t.TempDir())
+	got := cloop(t, "fleet", "check")
+	if got.code != 2 || !strings.HasPrefix(got.stderr, "cloop: nothing to check in .: ") {
+		t.Errorf("of an empty directory: exit code %d, stdout %s, stderr %s", got.code, got.stdout, got.stderr)
+	}
+}
+
+func TestFleetCheckSaysThatThereIsNoPool(t *testing.T) {
+	noHub(t)
+	t.Chdir(t.TempDir())
+	edit(t, "sync.yaml", `apiVersion: cloop.dev/v1alpha1
+kind: PoolSync
+metadata: {name: fleet, namespace: cloop-fleet}
+spec:
+  interval: 1m
+  timeout: 2m
+  source: {git: {url: "https://git.example.com/fleet.git", ref: {branch: main}}}
+  path: ./clusters/eu
+`)
+	cloop(t, "fleet", "check").want(t, 0, "1 root, 1 document, 0 pools: all is well, but none of them is a pool\n", "")
 }
 
 func TestFleetCheckPrintsPathsAsSeenFromHere(t *testing.T) {

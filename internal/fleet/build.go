@@ -124,6 +124,9 @@ type renderedObject struct {
 type rendering struct {
 	objects  []renderedObject
 	problems []schemas.Problem
+	// kustomization is the file that the path is rendered by, empty for plain
+	// files.
+	kustomization string
 }
 
 // builder renders paths of one repository.
@@ -175,7 +178,12 @@ func (b *builder) build(ctx context.Context, name string) (*rendering, error) {
 	if kustomization == "" {
 		return b.plain(ctx, clean)
 	}
-	return b.kustomize(ctx, clean, kustomization)
+	out, err := b.kustomize(ctx, clean, kustomization)
+	if err != nil {
+		return nil, err
+	}
+	out.kustomization = kustomization
+	return out, nil
 }
 
 // pathReason keeps the temporary directory of a checkout out of the message.

@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"io/fs"
+	"maps"
 	"path"
 	"slices"
 	"strings"
@@ -24,20 +25,36 @@ type Report struct {
 	// Problems of all roots, by file and line, each once however many roots
 	// show it.
 	Problems []schemas.Problem `json:"problems"`
-	// Documents counts the rendered objects, Pools those of them that are an
-	// ExecutorPool or a HubPool.
+	// Documents counts the rendered objects, Judged those of them that are of
+	// cloop.dev: of others only the kind is looked at.
 	Documents int `json:"documents"`
-	Pools     int `json:"pools"`
+	Judged    int `json:"judged"`
+	// Pools counts hub pools, each once however many halves and clusters it has.
+	Pools int `json:"pools"`
 }
 
 // RootReport is one kustomization root, or one path that was asked for.
 type RootReport struct {
-	Path      string `json:"path"`
-	Documents int    `json:"documents"`
-	Pools     int    `json:"pools"`
+	Path string `json:"path"`
+	// Documents, Judged and Pools count as those of a Report do.
+	Documents int `json:"documents"`
+	Judged    int `json:"judged"`
+	Pools     int `json:"pools"`
 	// Failed says that the root has an error of its own; rules between roots
 	// count for none of them.
 	Failed bool `json:"failed"`
+}
+
+// Unfound lists the roots in which there was nothing to check and nothing wrong
+// either: a wrong path more often than a sound one.
+func (r *Report) Unfound() []string {
+	var paths []string
+	for _, root := range r.Roots {
+		if root.Documents == 0 && !root.Failed {
+			paths = append(paths, root.Path)
+		}
+	}
+	return paths
 }
 
 // Failed says whether any problem is an error rather than a warning.
@@ -69,6 +86,9 @@ func Check(ctx context.Context, v *schemas.Validator, root string, paths ...stri
 		out, err := b.build(ctx, name)
 		if err != nil {
 			return nil, err
+		}
+		if len(out.objects) == 0 && len(out.problems) == 0 && out.kustomization != "" {
+			out.problems = append(out.problems, located(broken(RuleEmptyRoot, "it has nothing to apply"), out.kustomization))
 		}
 		c.root(name, out)
 	}
@@ -165,10 +185,12 @@ type checker struct {
 	// pools and hubPools of all roots, for the rules between them.
 	pools    []half
 	hubPools []half
+	// named are the hub pools that the halves speak of.
+	named map[string]bool
 }
 
 func newChecker(v *schemas.Validator) *checker {
-	return &checker{validator: v, report: &Report{Roots: []RootReport{}, Problems: []schemas.Problem{}}}
+	return &checker{validator: v, named: map[string]bool{}, report: &Report{Roots: []RootReport{}, Problems: []schemas.Problem{}}}
 }
 
 // result is the report, once every root was added.
@@ -210,9 +232,12 @@ func (c *checker) root(name string, out *rendering) {
 	problems := out.problems
 	report := RootReport{Path: name, Documents: len(out.objects)}
 	seen := map[string]*renderedObject{}
-	serving := map[string]*renderedObject{}
+	serving, named := map[string]*renderedObject{}, map[string]bool{}
 	for i := range out.objects {
 		o := &out.objects[i]
+		if o.Object.GroupVersionKind().Group == v1alpha1.Group {
+			report.Judged++
+		}
 		problems = append(problems, c.object(o)...)
 		if first, ok := seen[identity(o.Object)]; ok {
 			problems = append(problems, o.problem(RuleDuplicateObject, "metadata.name", fmt.Sprintf("also defined at %s:%d", first.File, first.Line)))
@@ -221,18 +246,20 @@ func (c *checker) root(name string, out *rendering) {
 		seen[identity(o.Object)] = o
 		switch {
 		case isKind(o.Object, v1alpha1.HubPoolKind):
-			report.Pools++
+			named[HubPoolName(o.Object)] = true
 			c.hubPools = append(c.hubPools, half{o, HubPoolName(o.Object), name})
 		case isKind(o.Object, v1alpha1.ExecutorPoolKind):
-			report.Pools++
+			named[HubPoolName(o.Object)] = true
 			c.pools = append(c.pools, half{o, HubPoolName(o.Object), name})
 			problems = append(problems, duplicatePool(serving, o)...)
 		}
 	}
-	report.Failed = hasError(problems)
+	report.Failed, report.Pools = hasError(problems), len(named)
+	maps.Copy(c.named, named)
 	c.report.Roots = append(c.report.Roots, report)
 	c.report.Documents += report.Documents
-	c.report.Pools += report.Pools
+	c.report.Judged += report.Judged
+	c.report.Pools = len(c.named)
 	c.report.Problems = append(c.report.Problems, problems...)
 }
 

@@ -45,9 +45,47 @@ func TestCheckOfASoundRepository(t *testing.T) {
 	if report.Failed() || len(report.Problems) > 0 {
 		t.Errorf("problems: %v", report.Problems)
 	}
-	want := []fleet.RootReport{{Path: "clusters/eu", Documents: 1, Pools: 1}, {Path: "hub", Documents: 1, Pools: 1}}
-	if !slices.Equal(report.Roots, want) || report.Documents != 2 || report.Pools != 2 {
-		t.Errorf("report is %+v, want roots %+v", report, want)
+	want := []fleet.RootReport{{Path: "clusters/eu", Documents: 1, Judged: 1, Pools: 1}, {Path: "hub", Documents: 1, Judged: 1, Pools: 1}}
+	if !slices.Equal(report.Roots, want) || report.Documents != 2 || report.Judged != 2 || report.Pools != 1 {
+		t.Errorf("report is %+v, want one pool and roots %+v", report, want)
+	}
+}
+
+// A pool is one thing, however many documents speak of it.
+func TestCheckCountsAPoolOnce(t *testing.T) {
+	report := check(t, with(sound(), map[string]string{
+		"hub/gpu.yaml":                   hubPool + "---\n" + strings.Replace(hubPool, "name: gpu", "name: cpu", 1),
+		"clusters/us/kustomization.yaml": "namespace: us\nnamePrefix: us-\nresources: [../../pools/base]\npatches: [{path: p.yaml}]\n",
+		"clusters/us/p.yaml":             "apiVersion: cloop.dev/v1alpha1\nkind: ExecutorPool\nmetadata: {name: gpu}\nspec: {hubPool: gpu}\n",
+	}))
+	if report.Documents != 4 || report.Pools != 2 {
+		t.Errorf("%d documents are %d pools, want 4 and 2: %v", report.Documents, report.Pools, report.Problems)
+	}
+}
+
+func TestCheckOfNothing(t *testing.T) {
+	service := "apiVersion: v1\nkind: ServiceAccount\nmetadata: {name: a}\n"
+	for name, test := range map[string]struct {
+		files           map[string]string
+		paths           []string
+		unfound, places []string
+		judged          int
+	}{
+		"an empty directory":           {nil, nil, []string{"."}, []string{}, 0},
+		"no YAML":                      {map[string]string{"README.md": "x"}, nil, []string{"."}, []string{}, 0},
+		"comments only":                {map[string]string{"a.yaml": "# later\n---\n"}, nil, []string{"."}, []string{}, 0},
+		"one path of two":              {with(sound(), map[string]string{"docs/x.md": "x"}), []string{"clusters/eu", "docs"}, []string{"docs"}, []string{}, 1},
+		"a file without a document":    {map[string]string{"a.yaml": "# later\n"}, []string{"a.yaml"}, []string{"a.yaml"}, []string{}, 0},
+		"other documents only":         {map[string]string{"a.yaml": service}, nil, nil, []string{}, 0},
+		"an emptied kustomization":     {with(sound(), map[string]string{"clusters/eu/kustomization.yaml": "resources: []\n"}), nil, nil, []string{"empty-root clusters/eu/kustomization.yaml:1:1"}, 2},
+		"a kustomization without text": {map[string]string{"kustomization.yaml": "# later\n"}, nil, nil, []string{"empty-root kustomization.yaml:1:1"}, 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			report := check(t, test.files, test.paths...)
+			if got := places(report); !slices.Equal(got, test.places) || !slices.Equal(report.Unfound(), test.unfound) || report.Judged != test.judged {
+				t.Errorf("problems %v, unfound %v, %d judged; want %v, %v, %d", got, report.Unfound(), report.Judged, test.places, test.unfound, test.judged)
+			}
+		})
 	}
 }
 

@@ -16,6 +16,8 @@ const (
 	RuleMissingReference = "missing-reference"
 	// RuleRemoteReference is an entry of a kustomization that is elsewhere.
 	RuleRemoteReference = "remote-reference"
+	// RuleEmptyRoot is a kustomization that renders nothing.
+	RuleEmptyRoot = "empty-root"
 	// RuleTooLarge is a root beyond the bounds of what is rendered.
 	RuleTooLarge = "too-large"
 	// RuleKindNotApplied is an object that no PoolSync applies.
@@ -53,6 +55,8 @@ var rules = map[string]Rule{
 		Remedy: "commit it, or remove the entry"},
 	RuleRemoteReference: {Severity: schemas.SeverityError, Meaning: "A kustomization refers to something outside the repository.",
 		Remedy: "copy what it refers to into the repository, where it is reviewed"},
+	RuleEmptyRoot: {Severity: schemas.SeverityError, Meaning: "A kustomization renders nothing. Hub and PoolSync take that for an accident and change nothing.",
+		Remedy: "list its resources; to remove the last pool, revoke it at the hub and delete the PoolSync"},
 	RuleTooLarge: {Severity: schemas.SeverityError, Meaning: "The root is larger or deeper than what is rendered.",
 		Remedy: "split it"},
 	RuleKindNotApplied: {Severity: schemas.SeverityWarning, Meaning: "A PoolSync refuses an object of this kind.",
