@@ -8,6 +8,8 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 )
 
 func main() {
@@ -40,11 +42,13 @@ func generate(root string) (map[string][]byte, error) {
 	}
 	files := map[string][]byte{}
 	plurals := slices.Sorted(maps.Keys(loaded.definitions))
+	var crds []*apiextensionsv1.CustomResourceDefinition
 	for _, plural := range plurals {
 		crd, err := typed(plural, loaded.definitions[plural])
 		if err != nil {
 			return nil, err
 		}
+		crds = append(crds, crd)
 		text, err := renderCRD(loaded.definitions[plural])
 		if err != nil {
 			return nil, err
@@ -55,6 +59,9 @@ func generate(root string) (map[string][]byte, error) {
 	}
 	files["kustomize/crd/kustomization.yaml"] = renderKustomization(plurals)
 	if files["schemas/crds/hints.json"], err = renderHints(loaded.hints); err != nil {
+		return nil, err
+	}
+	if err := derive(files, crds, loaded.hints); err != nil {
 		return nil, err
 	}
 	return files, nil
