@@ -70,9 +70,10 @@ func (a *app) newProjectListCommand() *cobra.Command {
 				return fmt.Errorf("list projects: %w", err)
 			}
 			return a.show(hubv1.ProjectList{Items: listed(projects)}, func(w io.Writer) {
-				row(w, "NAME", "REMOTE", "REF", "EXECUTOR", "AGE")
+				pools := newPoolNames(hub)
+				row(w, "NAME", "REMOTE", "REF", "POOL", "AGE")
 				for _, p := range projects {
-					row(w, p.Name, p.Remote, p.DefaultRef, dash(p.ExecutorID), age(time.Now(), p.CreatedAt))
+					row(w, p.Name, p.Remote, p.DefaultRef, dash(pools.of(cmd.Context(), p.ExecutorID)), age(time.Now(), p.CreatedAt))
 				}
 			})
 		},
@@ -98,7 +99,8 @@ func (a *app) newProjectShowCommand() *cobra.Command {
 				row(w, "ID:", project.ID)
 				row(w, "Remote:", project.Remote)
 				row(w, "Default ref:", project.DefaultRef)
-				row(w, "Executor:", dash(project.ExecutorID))
+				row(w, "Pool:", dash(newPoolNames(hub).of(cmd.Context(), project.ExecutorID)))
+				row(w, "Binding:", dash(project.ExecutorID))
 				row(w, "Created:", project.CreatedAt.UTC().Format(time.RFC3339))
 			})
 		},
@@ -125,7 +127,7 @@ func (a *app) newProjectBindCommand() *cobra.Command {
 				return fmt.Errorf("bind project %s to %s: %w", args[0], args[1], err)
 			}
 			return a.show(project, func(w io.Writer) {
-				fmt.Fprintf(w, "Project %s runs on %s.\n", project.Name, project.ExecutorID)
+				fmt.Fprintf(w, "Project %s runs on pool %s.\n", project.Name, newPoolNames(hub).of(cmd.Context(), project.ExecutorID))
 			})
 		},
 	}
@@ -134,12 +136,44 @@ func (a *app) newProjectBindCommand() *cobra.Command {
 // executorID is the binding of a pool that is given by name, by id or as the
 // binding itself.
 func executorID(ctx context.Context, hub *hubclient.Client, pool string) (string, error) {
-	if strings.HasPrefix(pool, "pool:") {
+	if strings.HasPrefix(pool, bindingPrefix) {
 		return pool, nil
 	}
 	found, err := hub.GetPool(ctx, pool)
 	if err != nil {
 		return "", fmt.Errorf("find pool %s: %w", pool, err)
 	}
-	return "pool:" + found.ID, nil
+	return bindingPrefix + found.ID, nil
+}
+
+// bindingPrefix stands before a pool's id where a project is bound to it.
+const bindingPrefix = "pool:"
+
+// poolNames finds the names of pools by their ids, each once: ids mean nothing
+// to a person.
+type poolNames struct {
+	hub *hubclient.Client
+	// known: id → name.
+	known map[string]string
+}
+
+func newPoolNames(hub *hubclient.Client) *poolNames {
+	return &poolNames{hub: hub, known: map[string]string{}}
+}
+
+// of returns the name of the pool of an id or a binding. Where the hub does not
+// tell it, the id stands for it: a name is a nicety and no reason to fail.
+func (n *poolNames) of(ctx context.Context, executor string) string {
+	id := strings.TrimPrefix(executor, bindingPrefix)
+	if id == "" {
+		return ""
+	}
+	if name, ok := n.known[id]; ok {
+		return name
+	}
+	n.known[id] = executor
+	if pool, err := n.hub.GetPool(ctx, id); err == nil && pool.Name != "" {
+		n.known[id] = pool.Name
+	}
+	return n.known[id]
 }

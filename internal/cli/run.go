@@ -141,7 +141,7 @@ func (a *app) newRunShowCommand() *cobra.Command {
 			if err != nil {
 				return fmt.Errorf("show run %s: %w", args[0], err)
 			}
-			return a.show(run, func(w io.Writer) { printRun(w, run) })
+			return a.show(run, func(w io.Writer) { printRun(w, run, newPoolNames(hub).of(cmd.Context(), run.PoolID)) })
 		},
 	}
 }
@@ -221,7 +221,7 @@ func (a *app) newRunWaitCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			if err := a.show(run, func(w io.Writer) { printRun(w, run) }); err != nil {
+			if err := a.show(run, func(w io.Writer) { printRun(w, run, newPoolNames(hub).of(cmd.Context(), run.PoolID)) }); err != nil {
 				return err
 			}
 			return runExit(run)
@@ -231,9 +231,10 @@ func (a *app) newRunWaitCommand() *cobra.Command {
 	return cmd
 }
 
-func printRun(w io.Writer, r hubv1.Run) {
+func printRun(w io.Writer, r hubv1.Run, pool string) {
 	row(w, "Run:", r.ID)
 	row(w, "Project:", r.Project)
+	row(w, "Pool:", dash(pool))
 	row(w, "Command:", commandText(r.Command))
 	row(w, "State:", string(r.State)+because(r.Reason))
 	if r.ExitCode != nil || r.Signal != "" {

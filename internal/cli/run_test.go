@@ -122,6 +122,7 @@ func TestRunShow(t *testing.T) {
 	cloop(t, "run", "show", "run-1").want(t, 0, ""+
 		"Run:          run-1\n"+
 		"Project:      app\n"+
+		"Pool:         -\n"+
 		"Command:      make 'test it'\n"+
 		"State:        succeeded\n"+
 		"Exit:         0\n"+
@@ -145,24 +146,62 @@ func TestProjects(t *testing.T) {
 		"POST /api/v1/projects":              app,
 		"GET /api/v1/projects":               hubv1.ProjectList{Items: []hubv1.Project{app}},
 		"GET /api/v1/pools/gpu":              gpu(),
+		"GET /api/v1/pools/p1":               gpu(),
 		"POST /api/v1/projects/app/executor": app,
 	})
 	cloop(t, "project", "create", "app", "--remote", app.Remote).want(t, 0,
 		"Created project app. Bind it to a pool with `cloop project bind app POOL`.\n", "")
-	cloop(t, "project", "bind", "app", "gpu").want(t, 0, "Project app runs on pool:p1.\n", "")
-	cloop(t, "project", "bind", "app", "pool:p1").want(t, 0, "Project app runs on pool:p1.\n", "")
+	cloop(t, "project", "bind", "app", "gpu").want(t, 0, "Project app runs on pool gpu.\n", "")
+	cloop(t, "project", "bind", "app", "pool:p1").want(t, 0, "Project app runs on pool gpu.\n", "")
 	cloop(t, "project", "list").want(t, 0, ""+
-		"NAME   REMOTE                            REF    EXECUTOR   AGE\n"+
-		"app    https://git.example.com/app.git   main   pool:p1    5s\n", "")
+		"NAME   REMOTE                            REF    POOL   AGE\n"+
+		"app    https://git.example.com/app.git   main   gpu    5s\n", "")
 	want := []string{
 		`POST /api/v1/projects {"name":"app","remote":"https://git.example.com/app.git"}`,
 		"GET /api/v1/pools/gpu",
 		`POST /api/v1/projects/app/executor {"executorId":"pool:p1"}`,
+		"GET /api/v1/pools/p1",
 		`POST /api/v1/projects/app/executor {"executorId":"pool:p1"}`,
+		"GET /api/v1/pools/p1",
 		"GET /api/v1/projects",
+		"GET /api/v1/pools/p1",
 	}
 	if strings.Join(*seen, "\n") != strings.Join(want, "\n") {
 		t.Errorf("the hub got\n%s\nwant\n%s", strings.Join(*seen, "\n"), strings.Join(want, "\n"))
+	}
+}
+
+// An id means nothing to a person; where the hub does not tell the name it is
+// better than nothing.
+func TestPoolsAreNamed(t *testing.T) {
+	app := hubv1.Project{ID: "j1", Name: "app", ExecutorID: "pool:p1"}
+	other := hubv1.Project{ID: "j2", Name: "other", ExecutorID: "pool:gone"}
+	bound := settledRun(hubv1.RunSucceeded, func(r *hubv1.Run) { r.PoolID = "p1" })
+	seen := stubHub(t, map[string]any{
+		"GET /api/v1/projects":         hubv1.ProjectList{Items: []hubv1.Project{app, app, other, {Name: "free"}}},
+		"GET /api/v1/projects/app":     app,
+		"GET /api/v1/pools/p1":         gpu(),
+		"GET /api/v1/runs/run-1":       bound,
+		"GET /api/v1/runs/run-1/watch": events(bound),
+	})
+	for _, test := range []struct {
+		args []string
+		says []string
+	}{
+		{[]string{"project", "list"}, []string{"   gpu ", "   pool:gone ", "   -  "}},
+		{[]string{"project", "show", "app"}, []string{"Pool:          gpu\n", "Binding:       pool:p1\n"}},
+		{[]string{"run", "show", "run-1"}, []string{"Pool:         gpu\n"}},
+		{[]string{"run", "wait", "run-1"}, []string{"Pool:         gpu\n"}},
+	} {
+		got := cloop(t, test.args...)
+		for _, text := range test.says {
+			if !strings.Contains(got.stdout, text) {
+				t.Errorf("%v prints\n%s%s, which lacks %q", test.args, got.stdout, got.stderr, text)
+			}
+		}
+	}
+	if asked := strings.Count(strings.Join(*seen, "\n"), "GET /api/v1/pools/p1"); asked != 4 {
+		t.Errorf("the hub was asked %d times for four commands", asked)
 	}
 }
 
