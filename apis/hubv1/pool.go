@@ -65,7 +65,7 @@ type Pool struct {
 	Runners  RunnerCounts `json:"runners"`
 	// Queued is how many runs wait for the pool.
 	Queued int32 `json:"queued"`
-	// Controllers are the controllers seen, newest contact first.
+	// Controllers are the controllers seen, those in contact first.
 	Controllers []ControllerContact `json:"controllers,omitempty"`
 	CreatedAt   time.Time           `json:"createdAt"`
 }
@@ -80,10 +80,14 @@ type RunnerCounts struct {
 
 // ControllerContact is the last that the hub heard of a controller.
 type ControllerContact struct {
-	CredentialID string    `json:"credentialId"`
-	Build        string    `json:"build"`
-	Instance     string    `json:"instance"`
-	LastContact  time.Time `json:"lastContact"`
+	CredentialID string `json:"credentialId"`
+	Build        string `json:"build"`
+	Instance     string `json:"instance"`
+	// Connected says that the controller has its watch open: it is in contact.
+	Connected bool `json:"connected"`
+	// LastContact is the last sign of life: the present while Connected, and
+	// when the watch closed afterwards.
+	LastContact time.Time `json:"lastContact"`
 }
 
 // CreatePoolRequest makes a pool and its first credential.

@@ -300,7 +300,7 @@ func printPool(w io.Writer, p hubv1.Pool, runners []hubv1.PoolRunner) {
 		row(w, "Controllers:", "none seen yet")
 	}
 	for _, c := range p.Controllers {
-		row(w, "Controller:", fmt.Sprintf("%s, build %s, seen %s ago", dash(c.Instance), dash(c.Build), age(time.Now(), c.LastContact)))
+		row(w, "Controller:", fmt.Sprintf("%s, build %s, %s", dash(c.Instance), dash(c.Build), contact(c)))
 	}
 	if len(runners) == 0 {
 		return
@@ -326,10 +326,20 @@ func managedBy(p hubv1.Pool) string {
 	return "Git@" + shortRevision(p.Source.Revision)
 }
 
+func contact(c hubv1.ControllerContact) string {
+	if c.Connected {
+		return "in contact"
+	}
+	return "seen " + age(time.Now(), c.LastContact) + " ago"
+}
+
 // lastContact is how long ago a controller was last heard of.
 func lastContact(p hubv1.Pool) string {
-	if len(p.Controllers) == 0 {
+	switch {
+	case len(p.Controllers) == 0:
 		return "never"
+	case p.Controllers[0].Connected:
+		return "now"
 	}
 	return age(time.Now(), p.Controllers[0].LastContact)
 }

@@ -31,6 +31,22 @@ func agents() hubv1.Pool {
 	}
 }
 
+func TestAControllerInContactIsShownAsSuch(t *testing.T) {
+	pool := agents()
+	// The hub's clock and this machine's may differ by minutes.
+	pool.Controllers[0].Connected, pool.Controllers[0].LastContact = true, time.Now().Add(-7*time.Minute)
+	stubHub(t, map[string]any{
+		"GET /api/v1/pools": hubv1.PoolList{Items: []hubv1.Pool{pool}}, "GET /api/v1/pools/agents": pool,
+		"GET /api/v1/pools/p2/runners": map[string]any{"items": []hubv1.PoolRunner{}},
+	})
+	if got := cloop(t, "executor", "pool", "list"); !strings.HasSuffix(got.stdout, "now\n") {
+		t.Errorf("listed as\n%s", got.stdout)
+	}
+	if got := cloop(t, "executor", "pool", "show", "agents"); !strings.Contains(got.stdout, "c-0, build edge, in contact\n") {
+		t.Errorf("shown as\n%s", got.stdout)
+	}
+}
+
 func TestPoolList(t *testing.T) {
 	stubHub(t, map[string]any{"GET /api/v1/pools": hubv1.PoolList{Items: []hubv1.Pool{agents(), gpu()}}})
 	cloop(t, "executor", "pool", "list").want(t, 0, ""+

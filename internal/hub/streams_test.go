@@ -212,3 +212,32 @@ func pull(snapshots func(func(hubv1.PoolSnapshot, error) bool)) (func() (hubv1.P
 	}()
 	return func() (hubv1.PoolSnapshot, error) { i := <-items; return i.snapshot, i.err }, func() { close(done) }
 }
+
+func TestAControllersOpenWatchIsItsContact(t *testing.T) {
+	r := serve(t, nil)
+	pool, controller := r.pool("gpu", 1)
+	r.project("app", pool)
+	run := r.run("app")
+	ctx, cancel := context.WithCancel(r.ctx())
+	defer cancel()
+	for _, err := range controller.PoolWatch(ctx, hubclient.Hello{Instance: "c-1", Build: "b1"}) {
+		check(t, err)
+		r.clock.Step(2 * time.Hour)
+		seen, err := r.admin.GetPool(r.ctx(), pool.ID)
+		check(t, err)
+		if c := seen.Controllers[0]; !c.Connected || !c.LastContact.Equal(r.clock.Now()) {
+			t.Errorf("two hours into its watch the contact is %+v at %s", c, r.clock.Now())
+		}
+		if run, err = r.admin.GetRun(r.ctx(), run.ID); err != nil || strings.Contains(run.Reason, "no controller") {
+			t.Errorf("meanwhile a run waits because %q, %v", run.Reason, err)
+		}
+		break
+	}
+	closed := r.clock.Now()
+	cancel()
+	gone := r.untilPool(pool.ID, "its watch is closed", func(p hubv1.Pool) bool { return !p.Controllers[0].Connected })
+	if c := gone.Controllers[0]; !c.LastContact.Equal(closed) {
+		t.Errorf("after its watch closed at %s the contact is %+v", closed, c)
+	}
+	until(t, r.admin.WatchRun(r.ctx(), run.ID), "it says so", func(run hubv1.Run) bool { return strings.Contains(run.Reason, "no controller") })
+}

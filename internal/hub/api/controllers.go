@@ -12,8 +12,14 @@ import (
 	"cloop.dev/cloop/internal/hub/store"
 )
 
-// contactEvery is how often an open watch is written down as contact.
-const contactEvery = time.Minute
+const (
+	// contactEvery is how often an open watch is written down as contact, for a
+	// hub that is killed before the watch closes: the last contact that it then
+	// knows is at most this old.
+	contactEvery = 10 * time.Minute
+	// leaveTimeout bounds the writing down of a watch that has closed.
+	leaveTimeout = 5 * time.Second
+)
 
 // RunnerPath names a runner.
 type RunnerPath struct {
@@ -55,15 +61,16 @@ func (s *server) controllerWatch(ctx context.Context, in *struct {
 	Features string `query:"features" maxLength:"1024" doc:"Names, separated by commas."`
 }) (*huma.StreamResponse, error) {
 	c := credentialOf(ctx)
-	var features []string
+	controller := store.Controller{Credential: c, Instance: in.Instance, Build: in.Build}
 	if in.Features != "" {
-		features = strings.Split(in.Features, ",")
+		controller.Features = strings.Split(in.Features, ",")
 	}
-	contact := func(ctx context.Context) error {
-		return s.Store.Contact(ctx, c, in.Instance, in.Build, features)
-	}
-	if err := contact(ctx); err != nil {
+	leave, err := s.Store.Arrive(ctx, controller)
+	if err != nil {
 		return nil, err
+	}
+	unwritten := func(err error) {
+		s.Log.Error("contact of a controller is not written down", "credential", c.ID, "error", err)
 	}
 	written := s.Clock.Now()
 	return stream(ctx, s, feed[hubv1.PoolSnapshot]{
@@ -83,8 +90,16 @@ func (s *server) controllerWatch(ctx context.Context, in *struct {
 				return
 			}
 			written = s.Clock.Now()
-			if err := contact(ctx); err != nil && ctx.Err() == nil {
-				s.Log.Error("contact of a controller is not written down", "credential", c.ID, "error", err)
+			if err := s.Store.Present(ctx, controller); err != nil && ctx.Err() == nil {
+				unwritten(err)
+			}
+		},
+		done: func() {
+			// The stream's own context has ended by now.
+			ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), leaveTimeout)
+			defer cancel()
+			if err := leave(ctx); err != nil {
+				unwritten(err)
 			}
 		},
 	})

@@ -90,35 +90,6 @@ func (s *Store) CredentialLive(ctx context.Context, c Credential) (bool, error) 
 	return live, err
 }
 
-// contactsKept is how long the hub remembers a controller that stays away.
-const contactsKept = 24 * time.Hour
-
-// Contact notes that a controller was heard of. Pool watchers are woken only
-// for an instance or build that is new.
-func (s *Store) Contact(ctx context.Context, c Credential, instance, build string, features []string) error {
-	return s.update(ctx, func(tx *Tx) error {
-		was, known, err := first(ctx, tx, scanText, "SELECT build FROM controllers WHERE credential_id = ? AND instance = ?", c.ID, instance)
-		if err != nil {
-			return err
-		}
-		if _, err := tx.exec("DELETE FROM controllers WHERE last_contact < ?", nano(tx.now.Add(-contactsKept))); err != nil {
-			return err
-		}
-		if features == nil {
-			features = []string{}
-		}
-		if _, err := tx.exec(`INSERT INTO controllers (credential_id, instance, build, features, last_contact) VALUES (?, ?, ?, ?, ?)
-			ON CONFLICT (credential_id, instance) DO UPDATE SET build = excluded.build, features = excluded.features, last_contact = excluded.last_contact`,
-			c.ID, instance, build, asJSON(features), nano(tx.now)); err != nil {
-			return err
-		}
-		if !known || was != build {
-			tx.touch(c.PoolID)
-		}
-		return nil
-	})
-}
-
 // SetRefusal keeps why the credential's controller starts no runners; the runs
 // that wait show it.
 func (s *Store) SetRefusal(ctx context.Context, c Credential, message string) error {

@@ -83,7 +83,7 @@ func (s *Store) ListPools(ctx context.Context, revoked bool) ([]hubv1.Pool, erro
 		}
 		out = make([]hubv1.Pool, 0, len(rows))
 		for _, row := range rows {
-			pool, err := withContacts(ctx, q, row)
+			pool, err := s.withContacts(ctx, q, row)
 			if err != nil {
 				return err
 			}
@@ -102,26 +102,16 @@ func (s *Store) GetPool(ctx context.Context, ref string) (pool hubv1.Pool, feed 
 			return err
 		}
 		feed = row.feed
-		pool, err = withContacts(ctx, q, row)
+		pool, err = s.withContacts(ctx, q, row)
 		return err
 	})
 	return pool, feed, err
 }
 
-func withContacts(ctx context.Context, q querier, row poolRow) (hubv1.Pool, error) {
-	contacts, err := collect(ctx, q, scanContact, `SELECT c.credential_id, c.instance, c.build, c.last_contact
-		FROM controllers c JOIN credentials k ON k.id = c.credential_id
-		WHERE k.pool_id = ? AND k.revoked_at IS NULL ORDER BY c.last_contact DESC LIMIT 16`, row.ID)
-	row.Controllers = contacts
+func (s *Store) withContacts(ctx context.Context, q querier, row poolRow) (hubv1.Pool, error) {
+	var err error
+	row.Controllers, err = s.contacts(ctx, q, row.ID)
 	return row.Pool, err
-}
-
-func scanContact(row scanner) (hubv1.ControllerContact, error) {
-	var c hubv1.ControllerContact
-	var at int64
-	err := row.Scan(&c.CredentialID, &c.Instance, &c.Build, &at)
-	c.LastContact = fromNano(at)
-	return c, err
 }
 
 // CreatePool makes a pool, or brings a revoked one back under its old id, with a

@@ -100,6 +100,7 @@ func TestASnapshotIsTheCredentialsOwn(t *testing.T) {
 	if _, err := w.s.Retire(ctx, w.credential, theirs.RunnerID); codeOf(err) != hubv1.CodeNotFound {
 		t.Fatalf("retiring another's runner: %v", err)
 	}
+	w.arrive(t, "c-0")
 	check(t, w.s.SetRefusal(ctx, other, "quota exceeded"))
 	_, err = w.s.Cordon(ctx, admin, "gpu", "x")
 	check(t, err)

@@ -19,27 +19,30 @@ type runRow struct {
 	handOffs  int
 	logNext   int64
 	logFull   bool
+	waiting   waiting
 }
 
 const selectRuns = `SELECT r.id, j.name, r.project_id, r.pool_id, r.ref, r.commit_hash, r.command, r.state, r.reason, r.exit_code, r.signal,
 	r.attempt, r.hand_offs, r.failover, r.runner_id, r.started_by, r.log_bytes, r.log_next, r.log_full, r.revision,
 	r.queued_at, r.handed_at, r.started_at, r.first_log_at, r.settled_at,
-	p.name, COALESCE(p.git_cordon_reason, p.cordon_reason),
+	p.name, COALESCE(p.git_cordon_reason, p.cordon_reason), json_extract(p.definition, '$.maxRunners'),
+	(SELECT COUNT(*) FROM runners n WHERE n.pool_id = p.id AND n.state <> 'retired'),
 	(SELECT k.refusal FROM credentials k WHERE k.pool_id = p.id AND k.revoked_at IS NULL AND k.refusal <> '' ORDER BY k.created_at DESC LIMIT 1)
 	FROM runs r JOIN projects j ON j.id = r.project_id JOIN pools p ON p.id = r.pool_id`
 
 func scanRun(row scanner) (runRow, error) {
 	var (
 		r                                  runRow
-		command, pool                      string
+		command                            string
 		exit                               sql.NullInt32
-		runner, cordon, refusal            sql.NullString
+		runner                             sql.NullString
 		queued                             int64
 		handed, started, firstLog, settled sql.NullInt64
 	)
 	err := row.Scan(&r.ID, &r.Project, &r.projectID, &r.PoolID, &r.Ref, &r.Commit, &command, &r.State, &r.Reason, &exit, &r.Signal,
 		&r.Attempt, &r.handOffs, &r.Failover, &runner, &r.StartedBy, &r.LogBytes, &r.logNext, &r.logFull, &r.Revision,
-		&queued, &handed, &started, &firstLog, &settled, &pool, &cordon, &refusal)
+		&queued, &handed, &started, &firstLog, &settled,
+		&r.waiting.pool, &r.waiting.cordon, &r.waiting.maxRunners, &r.waiting.runners, &r.waiting.refusal)
 	if err != nil {
 		return r, err
 	}
@@ -48,25 +51,26 @@ func scanRun(row scanner) (runRow, error) {
 	}
 	r.Runner, r.QueuedAt = runner.String, fromNano(queued)
 	r.HandedAt, r.StartedAt, r.FirstLogAt, r.SettledAt = optionalTime(handed), optionalTime(started), optionalTime(firstLog), optionalTime(settled)
-	if r.State == hubv1.RunQueued {
-		r.Reason = waitingReason(r.Reason, pool, cordon.String, refusal.String)
-	}
 	return r, fromJSON(command, &r.Command)
 }
 
-// waitingReason says why a run waits, the most telling reason last.
-func waitingReason(was, pool, cordon, refusal string) string {
-	reason := "waits for a runner of pool " + pool
-	switch {
-	case cordon != "":
-		reason = "pool " + pool + " is cordoned: " + cordon
-	case refusal != "":
-		reason += ": its controller cannot start runners: " + refusal
+// shown are runs as people see them: one that waits says why, as of now.
+func (s *Store) shown(ctx context.Context, q querier, rows ...runRow) ([]hubv1.Run, error) {
+	out := make([]hubv1.Run, 0, len(rows))
+	contacts := map[string][]hubv1.ControllerContact{} // pool id → its controllers
+	for _, r := range rows {
+		if r.State == hubv1.RunQueued {
+			if _, known := contacts[r.PoolID]; !known {
+				var err error
+				if contacts[r.PoolID], err = s.contacts(ctx, q, r.PoolID); err != nil {
+					return nil, err
+				}
+			}
+			r.Reason = r.waiting.reason(r.Reason, contacts[r.PoolID])
+		}
+		out = append(out, r.Run)
 	}
-	if was != "" {
-		reason += " (" + was + ")"
-	}
-	return reason
+	return out, nil
 }
 
 func heldRun(ctx context.Context, q querier, runner string) (runRow, bool, error) {
@@ -145,27 +149,39 @@ func (tx *Tx) poolFor(project projectRow, principals []string) (poolRow, error) 
 }
 
 // GetRun returns a run.
-func (s *Store) GetRun(ctx context.Context, id string) (hubv1.Run, error) {
-	r, err := findRun(ctx, s.reader, id)
-	return r.Run, err
+func (s *Store) GetRun(ctx context.Context, id string) (run hubv1.Run, err error) {
+	err = s.view(ctx, func(q querier) error {
+		row, err := findRun(ctx, q, id)
+		if err != nil {
+			return err
+		}
+		shown, err := s.shown(ctx, q, row)
+		if err == nil {
+			run = shown[0]
+		}
+		return err
+	})
+	return run, err
 }
 
 // ListRuns lists runs, newest first, of one project unless that is empty.
-func (s *Store) ListRuns(ctx context.Context, project string, limit int) ([]hubv1.Run, error) {
-	where, args := "", []any{}
-	if project != "" {
-		p, err := findProject(ctx, s.reader, project)
-		if err != nil {
-			return nil, err
+func (s *Store) ListRuns(ctx context.Context, project string, limit int) (runs []hubv1.Run, err error) {
+	err = s.view(ctx, func(q querier) error {
+		where, args := "", []any{}
+		if project != "" {
+			p, err := findProject(ctx, q, project)
+			if err != nil {
+				return err
+			}
+			where, args = " WHERE r.project_id = ?", append(args, p.ID)
 		}
-		where, args = " WHERE r.project_id = ?", append(args, p.ID)
-	}
-	rows, err := collect(ctx, s.reader, scanRun, selectRuns+where+" ORDER BY r.seq DESC LIMIT ?", append(args, limit)...)
-	out := make([]hubv1.Run, 0, len(rows))
-	for _, row := range rows {
-		out = append(out, row.Run)
-	}
-	return out, err
+		rows, err := collect(ctx, q, scanRun, selectRuns+where+" ORDER BY r.seq DESC LIMIT ?", append(args, limit)...)
+		if err == nil {
+			runs, err = s.shown(ctx, q, rows...)
+		}
+		return err
+	})
+	return runs, err
 }
 
 // CancelRun cancels a queued run at once and asks the runner of another to stop

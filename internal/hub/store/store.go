@@ -90,6 +90,8 @@ type Store struct {
 	// something to do.
 	deadline chan struct{}
 
+	present presence
+
 	attachedMu sync.Mutex
 	// attached: runner id → how many watches it has open. Only a runner that
 	// can hear of a run is handed one.

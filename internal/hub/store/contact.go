@@ -1,0 +1,197 @@
+package store
+
+import (
+	"cmp"
+	"context"
+	"database/sql"
+	"maps"
+	"slices"
+	"sync"
+	"time"
+
+	"cloop.dev/cloop/apis/hubv1"
+)
+
+const (
+	// contactsKept is how long the hub remembers a controller that stays away.
+	contactsKept = 24 * time.Hour
+	// contactsShown bounds the controllers that a pool shows.
+	contactsShown = 16
+)
+
+// Controller is a controller's process, as it introduces itself.
+type Controller struct {
+	Credential
+	Instance, Build string
+	Features        []string
+}
+
+// seat tells controllers' processes apart.
+type seat struct{ credential, instance string }
+
+func (c Controller) seat() seat { return seat{c.ID, c.Instance} }
+
+// presence knows which controllers have a watch open. They are in contact for
+// as long as they have: nothing is written down meanwhile.
+type presence struct {
+	mu sync.Mutex // guards the maps
+	// open: seat → how many watches are open.
+	open map[seat]int
+	// left: seat → when its last watch closed, until that is in the database.
+	left map[seat]time.Time
+}
+
+// arrive says whether it is the seat's first watch.
+func (p *presence) arrive(s seat) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.open == nil {
+		p.open, p.left = map[seat]int{}, map[seat]time.Time{}
+	}
+	p.open[s]++
+	return p.open[s] == 1
+}
+
+// leave says whether it was the seat's last watch.
+func (p *presence) leave(s seat, at time.Time) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.open[s]--; p.open[s] > 0 {
+		return false
+	}
+	delete(p.open, s)
+	maps.DeleteFunc(p.left, func(_ seat, left time.Time) bool { return at.Sub(left) > contactsKept })
+	p.left[s] = at
+	return true
+}
+
+// written forgets what the database knows by now.
+func (p *presence) written(s seat, at time.Time) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.left[s].Equal(at) {
+		delete(p.left, s)
+	}
+}
+
+// seen returns the last sign of life, of which the database knows stored, and
+// whether the controller is in contact at the time now.
+func (p *presence) seen(s seat, stored, now time.Time) (at time.Time, connected bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.open[s] > 0 {
+		return now, true
+	}
+	if left := p.left[s]; left.After(stored) {
+		return left, false
+	}
+	return stored, false
+}
+
+// Arrive notes that a controller has opened its watch, and counts it as in
+// contact until the caller calls leave, whose error says that the time is not
+// written down. The pool's watchers are woken by both.
+func (s *Store) Arrive(ctx context.Context, c Controller) (leave func(context.Context) error, err error) {
+	// In this order a watcher that is woken reads what it was woken for.
+	first := s.present.arrive(c.seat())
+	if err := s.contact(ctx, c, first); err != nil {
+		s.present.leave(c.seat(), s.clock.Now().UTC())
+		return nil, err
+	}
+	return func(ctx context.Context) error {
+		at := s.clock.Now().UTC()
+		if !s.present.leave(c.seat(), at) {
+			return nil
+		}
+		if err := s.contact(ctx, c, true); err != nil {
+			return err
+		}
+		s.present.written(c.seat(), at)
+		return nil
+	}, nil
+}
+
+// Present writes down that a controller's watch is still open, so that a hub
+// that dies remembers it nearly to the end.
+func (s *Store) Present(ctx context.Context, c Controller) error { return s.contact(ctx, c, false) }
+
+// contact writes a sign of life down. Watchers learn of it where they are to,
+// and where the instance or its build is new.
+func (s *Store) contact(ctx context.Context, c Controller, tell bool) error {
+	return s.update(ctx, func(tx *Tx) error {
+		was, known, err := first(ctx, tx, scanText, "SELECT build FROM controllers WHERE credential_id = ? AND instance = ?", c.ID, c.Instance)
+		if err != nil {
+			return err
+		}
+		if _, err := tx.exec("DELETE FROM controllers WHERE last_contact < ?", nano(tx.now.Add(-contactsKept))); err != nil {
+			return err
+		}
+		features := c.Features
+		if features == nil {
+			features = []string{}
+		}
+		if _, err := tx.exec(`INSERT INTO controllers (credential_id, instance, build, features, last_contact) VALUES (?, ?, ?, ?, ?)
+			ON CONFLICT (credential_id, instance) DO UPDATE SET build = excluded.build, features = excluded.features, last_contact = excluded.last_contact`,
+			c.ID, c.Instance, c.Build, asJSON(features), nano(tx.now)); err != nil {
+			return err
+		}
+		if tell || !known || was != c.Build {
+			tx.touch(c.PoolID)
+		}
+		return nil
+	})
+}
+
+// contacts lists a pool's controllers whose credentials are live: those in
+// contact first, then the last heard of.
+func (s *Store) contacts(ctx context.Context, q querier, pool string) ([]hubv1.ControllerContact, error) {
+	rows, err := collect(ctx, q, scanContact, `SELECT c.credential_id, c.instance, c.build, c.last_contact
+		FROM controllers c JOIN credentials k ON k.id = c.credential_id
+		WHERE k.pool_id = ? AND k.revoked_at IS NULL`, pool)
+	now := s.clock.Now().UTC()
+	for i := range rows {
+		c := &rows[i]
+		c.LastContact, c.Connected = s.present.seen(seat{c.CredentialID, c.Instance}, c.LastContact, now)
+	}
+	slices.SortFunc(rows, func(a, b hubv1.ControllerContact) int {
+		return cmp.Or(b.LastContact.Compare(a.LastContact), cmp.Compare(a.Instance, b.Instance), cmp.Compare(a.CredentialID, b.CredentialID))
+	})
+	return rows[:min(len(rows), contactsShown)], err
+}
+
+func scanContact(row scanner) (hubv1.ControllerContact, error) {
+	var c hubv1.ControllerContact
+	var at int64
+	err := row.Scan(&c.CredentialID, &c.Instance, &c.Build, &at)
+	c.LastContact = fromNano(at)
+	return c, err
+}
+
+// waiting is what a run's pool says about why it waits.
+type waiting struct {
+	pool                string
+	cordon, refusal     sql.NullString
+	maxRunners, runners int32
+}
+
+// reason says why a run of the pool waits, and what keeps it waiting. was is
+// why it waits again, if it does.
+func (w waiting) reason(was string, contacts []hubv1.ControllerContact) string {
+	reason := "waits for a runner of pool " + w.pool
+	switch {
+	case w.cordon.String != "":
+		reason = "pool " + w.pool + " is cordoned: " + w.cordon.String
+	case len(contacts) == 0:
+		reason += ", and no controller of it has been in contact: install one with the pool's credential, or look at its Pods"
+	case !contacts[0].Connected:
+		reason += ", and no controller of it is in contact since " + contacts[0].LastContact.Format(time.RFC3339) + ": look at its Pods"
+	case w.refusal.String != "":
+		reason += ": its controller cannot start runners: " + w.refusal.String
+	case w.runners >= w.maxRunners:
+		reason += ", which has as many as it may have (maxRunners)"
+	}
+	if was != "" {
+		reason += " (" + was + ")"
+	}
+	return reason
+}

@@ -1,0 +1,145 @@
+package store_test
+
+import (
+	"context"
+	"strings"
+	"testing"
+	"time"
+
+	"cloop.dev/cloop/apis/hubv1"
+	"cloop.dev/cloop/internal/hub/store"
+)
+
+func (w *world) controller(instance string) store.Controller {
+	return store.Controller{Credential: w.credential, Instance: instance, Build: "b1"}
+}
+
+// arrive opens a controller's watch and returns what closes it.
+func (w *world) arrive(t testing.TB, instance string) (leave func()) {
+	t.Helper()
+	left, err := w.s.Arrive(context.Background(), w.controller(instance))
+	check(t, err)
+	return func() {
+		t.Helper()
+		check(t, left(context.Background()))
+	}
+}
+
+func (w *world) contacts(t testing.TB) []hubv1.ControllerContact {
+	t.Helper()
+	pool, _, err := w.s.GetPool(context.Background(), "gpu")
+	check(t, err)
+	return pool.Controllers
+}
+
+// dataVersion changes whenever another connection writes to the database.
+func (w *world) dataVersion(t testing.TB) func() int {
+	db := looking(t, w.dir)
+	db.SetMaxOpenConns(1)
+	return func() int {
+		var version int
+		check(t, db.QueryRow("PRAGMA data_version").Scan(&version))
+		return version
+	}
+}
+
+func TestAControllerWithAnOpenWatchIsInContact(t *testing.T) {
+	w := newWorld(t, 1)
+	leave := w.arrive(t, "c-0")
+	version := w.dataVersion(t)
+	before := version()
+	w.clock.Step(3 * time.Hour)
+	got := w.contacts(t)
+	if len(got) != 1 || !got[0].Connected || !got[0].LastContact.Equal(w.clock.Now()) {
+		t.Fatalf("three hours into its watch: %+v at %s", got, w.clock.Now())
+	}
+	if after := version(); after != before {
+		t.Error("an open watch writes to the database")
+	}
+	closed := w.clock.Now()
+	leave()
+	w.clock.Step(5 * time.Minute)
+	if got := w.contacts(t); got[0].Connected || !got[0].LastContact.Equal(closed) {
+		t.Fatalf("after its watch closed at %s: %+v", closed, got)
+	}
+	// It was written down.
+	check(t, w.s.Close())
+	w.s = open(t, w.dir, w.clock)
+	if got := w.contacts(t); got[0].Connected || !got[0].LastContact.Equal(closed) {
+		t.Fatalf("after the hub started again: %+v, want %s", got, closed)
+	}
+}
+
+func TestAControllerIsInContactUntilItsLastWatchCloses(t *testing.T) {
+	w := newWorld(t, 1)
+	first := w.arrive(t, "c-0")
+	w.clock.Step(time.Minute)
+	second := w.arrive(t, "c-0") // it connects again before the old connection is known to be gone
+	w.clock.Step(time.Minute)
+	first()
+	if got := w.contacts(t); len(got) != 1 || !got[0].Connected {
+		t.Fatalf("with one watch of two open: %+v", got)
+	}
+	second()
+	if got := w.contacts(t); got[0].Connected {
+		t.Fatalf("with no watch open: %+v", got)
+	}
+}
+
+func TestControllersInContactAreShownFirst(t *testing.T) {
+	w := newWorld(t, 1)
+	w.arrive(t, "c-0")
+	for _, instance := range []string{"a", "b", "c", "d", "e", "f", "g", "h", "i", "j", "k", "l", "m", "n", "o", "p", "q"} {
+		w.clock.Step(time.Second)
+		w.arrive(t, instance)()
+	}
+	w.clock.Step(time.Second)
+	if got := w.contacts(t); len(got) != 16 || got[0].Instance != "c-0" || got[1].Instance != "q" {
+		t.Fatalf("shown are %+v", got)
+	}
+}
+
+func TestARunSaysThatNoControllerIsInContact(t *testing.T) {
+	w := newWorld(t, 1)
+	run := w.run(t)
+	says := func(when, want string) {
+		t.Helper()
+		if got := w.get(t, run.ID).Reason; !strings.Contains(got, want) {
+			t.Errorf("%s it waits because %q, want %q", when, got, want)
+		}
+		runs, err := w.s.ListRuns(context.Background(), "app", 10)
+		check(t, err)
+		if !strings.Contains(runs[0].Reason, want) {
+			t.Errorf("%s the list says that it waits because %q, want %q", when, runs[0].Reason, want)
+		}
+	}
+	says("before any controller", "no controller of it has been in contact")
+	leave := w.arrive(t, "c-0")
+	w.clock.Step(time.Hour)
+	if got := w.get(t, run.ID).Reason; strings.Contains(got, "controller") {
+		t.Errorf("with a controller it waits because %q", got)
+	}
+	check(t, w.s.SetRefusal(context.Background(), w.credential, "quota exceeded"))
+	says("with a refusal", "quota exceeded")
+	sub := w.s.Bus.Subscribe(store.PoolTopic(w.pool.ID))
+	defer sub.Close()
+	left := w.clock.Now()
+	leave()
+	w.clock.Step(time.Hour)
+	says("without its controller", "is in contact since "+left.UTC().Format(time.RFC3339))
+	select {
+	case <-sub.C:
+	default:
+		t.Error("whoever watches the run is not woken")
+	}
+}
+
+func TestARunSaysThatThePoolIsAtItsMaximum(t *testing.T) {
+	w := newWorld(t, 1)
+	w.arrive(t, "c-0")
+	w.run(t)
+	w.runner(t, "key-one1")
+	if waits := w.run(t); !strings.Contains(waits.Reason, "as many as it may have") {
+		t.Errorf("it waits because %q", waits.Reason)
+	}
+}
