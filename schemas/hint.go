@@ -15,16 +15,26 @@ import (
 //go:embed crds/hints.json
 var hintFile []byte
 
-// hints say what to do about a breach: a rule's message or a pattern → what to
-// do. They are authored beside the rules, in the CUE sources.
-var hints = sync.OnceValue(func() map[string]string {
-	all := map[string]string{}
+// advice is what is known of a breach beyond an API server's words. It is
+// authored beside the rules, in the CUE sources.
+type advice struct {
+	// Hints: a rule's message or a pattern → what to do about a breach.
+	Hints map[string]string `json:"hints"`
+	// Places: the message of a rule over several fields → the field to change,
+	// from the rule's own on.
+	Places map[string]string `json:"places"`
+}
+
+var advices = sync.OnceValue(func() advice {
+	var all advice
 	if err := json.Unmarshal(hintFile, &all); err != nil {
 		// The file is compiled in, and a test reads it.
 		panic(fmt.Sprintf("decode the embedded hints: %v", err))
 	}
 	return all
 })
+
+func hints() map[string]string { return advices().Hints }
 
 // hint says what to do about an error of the API server, where its own words
 // leave that open.

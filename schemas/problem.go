@@ -55,6 +55,9 @@ type Problem struct {
 	Object string `json:"object,omitempty"`
 	// Path is the field as the API server prints it: spec.env[0].name.
 	Path string `json:"path,omitempty"`
+	// At is the field to change where that is more precise than Path: an API
+	// server names the object that a rule over several of its fields is on.
+	At string `json:"-"`
 	// Message is the API server's own message, without path.
 	Message string `json:"message"`
 	// Hint says what to do about it; may be empty.
@@ -81,6 +84,9 @@ func (p Problem) String() string {
 	}
 	return text
 }
+
+// Field is the field to change: At, or else Path.
+func (p Problem) Field() string { return cmp.Or(p.At, p.Path) }
 
 func (p Problem) position() string {
 	switch {

@@ -238,7 +238,12 @@ func (c *verdict) addErrors(rule string, errs field.ErrorList) {
 		if path == "<nil>" {
 			path = ""
 		}
-		c.add(rule, path, err.ErrorBody(), c.kind.hint(err))
+		problem := c.document.problem(rule, path, err.ErrorBody(), c.kind.hint(err))
+		if place := advices().Places[err.Detail]; place != "" && rule == RuleCEL {
+			problem.At = strings.TrimPrefix(path+place, ".")
+			problem.Line, problem.Column = c.document.positionOf(problem.At)
+		}
+		c.problems = append(c.problems, problem)
 	}
 }
 

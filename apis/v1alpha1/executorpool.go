@@ -2,6 +2,7 @@ package v1alpha1
 
 import (
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
@@ -51,6 +52,8 @@ type ExecutorPoolSpec struct {
 	RunnerLabels map[string]string `json:"runnerLabels,omitempty"`
 	// Template shapes the runner Pods.
 	Template RunnerTemplate `json:"template,omitzero"`
+	// Persistence gives runners volumes that outlive them. Nil: none.
+	Persistence *Persistence `json:"persistence,omitempty"`
 }
 
 // SecretKeyRef names one key of a Secret in the object's own namespace.
@@ -93,6 +96,44 @@ type SecretEnvVar struct {
 	SecretKeyRef SecretKeyRef `json:"secretKeyRef"`
 }
 
+// What becomes of a volume that the pool no longer needs.
+const (
+	// ReclaimDelete deletes it.
+	ReclaimDelete = "Delete"
+	// ReclaimRetain keeps it, with the record of whose data it holds.
+	ReclaimRetain = "Retain"
+)
+
+// Directories that a volume keeps.
+const (
+	// MountWorkspace is the project's checkout.
+	MountWorkspace = "workspace"
+	// MountGitCache is a bare repository for each upstream.
+	MountGitCache = "gitCache"
+	// MountToolCache is caches of compilers and package managers.
+	MountToolCache = "toolCache"
+)
+
+// Persistence gives runners volumes that outlive them, one project a volume.
+type Persistence struct {
+	// Enabled turns volumes on.
+	Enabled bool `json:"enabled"`
+	// Size of each volume, more than nothing; there when Enabled.
+	Size *resource.Quantity `json:"size,omitempty"`
+	// StorageClassName of the volumes. Empty: the cluster's default class.
+	StorageClassName string `json:"storageClassName,omitempty"`
+	// AccessModes of the claims.
+	AccessModes []corev1.PersistentVolumeAccessMode `json:"accessModes"`
+	// Mounts are Mount… constants.
+	Mounts []string `json:"mounts"`
+	// ReclaimPolicy is ReclaimDelete or ReclaimRetain.
+	ReclaimPolicy string `json:"reclaimPolicy"`
+	// MaxClaims bounds the volumes, at least MaxRunners. Nil: MaxRunners.
+	MaxClaims *int32 `json:"maxClaims,omitempty"`
+	// MinFree is what a volume must have free before a runner starts on it.
+	MinFree resource.Quantity `json:"minFree"`
+}
+
 // ExecutorPoolStatus is what the executor controller observed.
 type ExecutorPoolStatus struct {
 	// ObservedGeneration is the generation that this status speaks of.
@@ -109,6 +150,8 @@ type ExecutorPoolStatus struct {
 	Idle int32 `json:"idle"`
 	// Queued is how many runs wait at the hub for this pool.
 	Queued int32 `json:"queued"`
+	// Volumes is how many volumes the pool keeps.
+	Volumes int32 `json:"volumes"`
 	// Hub is the hub pool that the credential belongs to.
 	Hub *HubPoolReference `json:"hub,omitempty"`
 	// Drift lists where hub and cluster disagree, at most 50 entries.

@@ -51,6 +51,41 @@ type HubPoolSpec struct {
 	Cordon *Cordon `json:"cordon,omitempty"`
 	// DeletionPolicy is DeletionOrphan or DeletionRevoke.
 	DeletionPolicy string `json:"deletionPolicy"`
+	// Hub is where the HubPool controller pushes the pool to. Nil: the hub
+	// reads the document from Git itself.
+	Hub *HubConnection `json:"hub,omitempty"`
+	// Credential is minted by the HubPool controller. Nil: by a person.
+	Credential *HubPoolCredential `json:"credential,omitempty"`
+}
+
+// HubConnection is how a controller of the cluster reaches a hub.
+type HubConnection struct {
+	// URL is the hub's base URL, https only, without user information.
+	URL string `json:"url"`
+	// CAPin pins the hub's key: "sha256:" and the base64 of the SHA-256 of its
+	// SubjectPublicKeyInfo. Empty: no pin.
+	CAPin string `json:"caPin,omitempty"`
+	// CABundle is PEM certificates that alone are trusted for the hub.
+	CABundle string `json:"caBundle,omitempty"`
+	// TokenSecretRef names the Secret with the management token.
+	TokenSecretRef SecretKeyRef `json:"tokenSecretRef"`
+}
+
+// HubPoolCredential is a pool credential that the HubPool controller mints.
+type HubPoolCredential struct {
+	// SecretRef is where the credential is written to.
+	SecretRef NamespacedSecretKeyRef `json:"secretRef"`
+	// RotateEvery is how old a credential gets. Nil: it is not rotated.
+	RotateEvery *metav1.Duration `json:"rotateEvery,omitempty"`
+}
+
+// NamespacedSecretKeyRef names one key of a Secret.
+type NamespacedSecretKeyRef struct {
+	// Namespace of the Secret. Empty: the object's own.
+	Namespace string `json:"namespace,omitempty"`
+	Name      string `json:"name"`
+	// Key defaults to "credential".
+	Key string `json:"key"`
 }
 
 // Cordon stops the hub from handing runs to a pool's runners.

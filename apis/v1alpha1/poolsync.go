@@ -32,8 +32,10 @@ type PoolSyncSpec struct {
 	RetryInterval *metav1.Duration `json:"retryInterval,omitempty"`
 	// Timeout of one sync.
 	Timeout metav1.Duration `json:"timeout"`
-	// Source is where the repository is.
-	Source PoolSyncSource `json:"source"`
+	// Source is where the repository is; empty where SourceRef is set.
+	Source PoolSyncSource `json:"source,omitzero"`
+	// SourceRef is a source of Flux in place of Source.
+	SourceRef *SourceReference `json:"sourceRef,omitempty"`
 	// Path of the overlay in the repository.
 	Path string `json:"path"`
 	// Prune deletes what an earlier revision applied and this one lacks.
@@ -45,8 +47,60 @@ type PoolSyncSpec struct {
 	// ServiceAccountName in the PoolSync's namespace to apply as. Empty: the
 	// controller's own.
 	ServiceAccountName string `json:"serviceAccountName,omitempty"`
+	// DependsOn names PoolSyncs that must be Ready before this one applies.
+	DependsOn []PoolSyncReference `json:"dependsOn,omitempty"`
+	// Wait makes Ready follow every applied object's.
+	Wait bool `json:"wait,omitempty"`
 	// Suspend stops syncing.
 	Suspend bool `json:"suspend,omitempty"`
+	// SuspendReason says why it is suspended.
+	SuspendReason string `json:"suspendReason,omitempty"`
+	// SuspendUntil is when a suspended PoolSync syncs again. Nil: never.
+	SuspendUntil *metav1.Time `json:"suspendUntil,omitempty"`
+	// Substitute has values for ${NAME} in what the overlay builds.
+	Substitute *Substitution `json:"substitute,omitempty"`
+	// Hub is told what this cluster has applied. Nil: nobody is.
+	Hub *HubConnection `json:"hub,omitempty"`
+}
+
+// Kinds of Flux's sources.
+const (
+	SourceGitRepository = "GitRepository"
+	SourceOCIRepository = "OCIRepository"
+	SourceBucket        = "Bucket"
+)
+
+// SourceReference names a source of Flux.
+type SourceReference struct {
+	// Kind is a Source… constant.
+	Kind string `json:"kind"`
+	Name string `json:"name"`
+	// Namespace of the source. Empty: the PoolSync's own.
+	Namespace string `json:"namespace,omitempty"`
+}
+
+// PoolSyncReference names another PoolSync.
+type PoolSyncReference struct {
+	Name string `json:"name"`
+	// Namespace of the PoolSync. Empty: the referring one's.
+	Namespace string `json:"namespace,omitempty"`
+}
+
+// Substitution has values for variables.
+type Substitution struct {
+	// Vars: name → value. They win over those of From.
+	Vars map[string]string `json:"vars,omitempty"`
+	// From are objects whose data are values; a later one wins.
+	From []SubstituteReference `json:"from,omitempty"`
+}
+
+// SubstituteReference names an object in the PoolSync's namespace.
+type SubstituteReference struct {
+	// Kind is "ConfigMap".
+	Kind string `json:"kind"`
+	Name string `json:"name"`
+	// Optional goes on without the object if it does not exist.
+	Optional bool `json:"optional,omitempty"`
 }
 
 // PoolSyncSource is where the repository is.
@@ -63,13 +117,35 @@ type GitSource struct {
 	// SecretRef names a Secret with `username` and `password`, or
 	// `bearerToken`, and optionally `ca.crt`.
 	SecretRef *LocalObjectReference `json:"secretRef,omitempty"`
+	// Verify applies only what somebody known has signed. Nil: anything.
+	Verify *GitVerification `json:"verify,omitempty"`
 }
 
-// GitRef is what to follow. The first that is set of commit, tag and branch
-// wins.
+// What of a Git repository must be signed.
+const (
+	// VerifyHead is the commit.
+	VerifyHead = "HEAD"
+	// VerifyTag is the tag that was followed.
+	VerifyTag = "Tag"
+	// VerifyTagAndHead is both.
+	VerifyTagAndHead = "TagAndHEAD"
+)
+
+// GitVerification says what must be signed, and by whom.
+type GitVerification struct {
+	// Mode is a Verify… constant.
+	Mode string `json:"mode"`
+	// SecretRef names a Secret whose values are public keys.
+	SecretRef LocalObjectReference `json:"secretRef"`
+}
+
+// GitRef is what to follow. The first that is set of commit, semver, tag and
+// branch wins.
 type GitRef struct {
 	Branch string `json:"branch,omitempty"`
 	Tag    string `json:"tag,omitempty"`
+	// Semver is a range of versions whose highest tag is followed.
+	Semver string `json:"semver,omitempty"`
 	Commit string `json:"commit,omitempty"`
 }
 

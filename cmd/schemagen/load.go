@@ -19,6 +19,9 @@ type sources struct {
 	definitions map[string]json.RawMessage
 	// hints: a rule's message or a pattern → what to do about a breach.
 	hints map[string]string
+	// places: a rule's message → the field to change, from the rule's own on;
+	// empty for a rule about its own field.
+	places map[string]string
 }
 
 // loadSources evaluates the CUE package in dir. Every error of the sources is
@@ -39,7 +42,9 @@ func loadSources(dir string) (*sources, error) {
 	if err := export(value, "hints", &loaded.hints); err != nil {
 		return nil, err
 	}
-	return loaded, nil
+	var err error
+	loaded.places, err = takePlaces(loaded.definitions)
+	return loaded, err
 }
 
 func export(value cue.Value, path string, into any) error {

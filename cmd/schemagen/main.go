@@ -55,10 +55,10 @@ func generate(root string) (map[string][]byte, error) {
 		}
 		files["schemas/crds/"+crdFile(plural)] = text
 		files["kustomize/crd/"+crdFile(plural)] = text
-		files["docs/reference/"+crd.Spec.Names.Singular+".md"] = renderReference(crd)
+		files["docs/reference/"+crd.Spec.Names.Singular+".md"] = renderReference(crd, loaded.places)
 	}
 	files["kustomize/crd/kustomization.yaml"] = renderKustomization(plurals)
-	if files["schemas/crds/hints.json"], err = renderHints(loaded.hints); err != nil {
+	if files["schemas/crds/hints.json"], err = renderHints(loaded); err != nil {
 		return nil, err
 	}
 	if err := derive(files, crds, loaded.hints); err != nil {

@@ -70,8 +70,8 @@ func TestHouseRulesRefuse(t *testing.T) {
 		"a misspelt keyword":       {"hubpool.cue", "maxProperties: 64\n\t\t\t\tadditional", "maxPropertys: 64\n\t\t\t\tadditional", "maxPropertys"},
 		"a text without bound":     {"poolsync.cue", "maxLength:   1024\n\t\t\t\t\"x-kub", "\"x-kub", "maxLength"},
 		"a field without meaning":  {"hubpool.cue", "description: \"Shown to whoever waits.\"", "", "description"},
-		"a required name unknown":  {"poolsync.cue", `required: ["source", "path"]`, `required: ["source", "pth"]`, "required"},
-		"a rule without a message": {"executorpool.cue", "message:   #minAboveMax\n", "\n", "message"},
+		"a required name unknown":  {"poolsync.cue", `required: ["path"]`, `required: ["pth"]`, "required"},
+		"a rule without a message": {"executorpool.cue", "message: #minAboveMax\n", "\n", "message"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			folder := t.TempDir()

@@ -12,7 +12,7 @@ import (
 )
 
 // renderReference writes the tables of a kind: one row for each field.
-func renderReference(crd *apiextensionsv1.CustomResourceDefinition) []byte {
+func renderReference(crd *apiextensionsv1.CustomResourceDefinition, places map[string]string) []byte {
 	var page bytes.Buffer
 	version := crd.Spec.Versions[0]
 	schema := version.Schema.OpenAPIV3Schema
@@ -24,17 +24,17 @@ func renderReference(crd *apiextensionsv1.CustomResourceDefinition) []byte {
 	if name, ok := schema.Properties["metadata"].Properties["name"]; ok {
 		fmt.Fprintf(&page, "- `metadata.name`: %s\n", strings.Join(bounds(&name), "; "))
 	}
-	section(&page, "Spec", "spec", schema.Properties["spec"])
-	section(&page, "Status", "status", schema.Properties["status"])
+	section(&page, "Spec", "spec", schema.Properties["spec"], places)
+	section(&page, "Status", "status", schema.Properties["status"], places)
 	columns(&page, version.AdditionalPrinterColumns)
 	return page.Bytes()
 }
 
-func section(page *bytes.Buffer, title, path string, schema apiextensionsv1.JSONSchemaProps) {
+func section(page *bytes.Buffer, title, path string, schema apiextensionsv1.JSONSchemaProps, places map[string]string) {
 	fmt.Fprintf(page, "\n## %s\n\n%s\n\n", title, schema.Description)
 	page.WriteString("| Field | Type | Default | Bounds and rules | Meaning |\n| --- | --- | --- | --- | --- |\n")
 	rules := map[string][]string{}
-	collectRules(path, &schema, rules)
+	collectRules(path, &schema, places, rules)
 	rows(page, path, &schema, rules)
 }
 
@@ -66,18 +66,19 @@ func row(page *bytes.Buffer, path string, schema *apiextensionsv1.JSONSchemaProp
 }
 
 // collectRules files each rule under the field that it speaks of.
-func collectRules(path string, schema *apiextensionsv1.JSONSchemaProps, into map[string][]string) {
+func collectRules(path string, schema *apiextensionsv1.JSONSchemaProps, places map[string]string, into map[string][]string) {
 	for _, rule := range schema.XValidations {
-		into[path+rule.FieldPath] = append(into[path+rule.FieldPath], cell(rule.Message))
+		field := path + places[rule.Message]
+		into[field] = append(into[field], cell(rule.Message))
 	}
 	for name := range schema.Properties {
 		child := schema.Properties[name]
-		collectRules(path+"."+name, &child, into)
+		collectRules(path+"."+name, &child, places, into)
 	}
 	if schema.Items != nil {
 		// The rules of an element that is no row of its own belong to the list.
 		element := path + "[]"
-		collectRules(element, schema.Items.Schema, into)
+		collectRules(element, schema.Items.Schema, places, into)
 		into[path] = append(into[path], into[element]...)
 	}
 }

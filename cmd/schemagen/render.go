@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
+	"maps"
 
 	"sigs.k8s.io/yaml"
 )
@@ -28,12 +29,15 @@ func renderKustomization(plurals []string) []byte {
 	return text.Bytes()
 }
 
-func renderHints(hints map[string]string) ([]byte, error) {
+// renderHints writes what the binary knows of a breach beyond the server's words.
+func renderHints(loaded *sources) ([]byte, error) {
+	places := maps.Clone(loaded.places)
+	maps.DeleteFunc(places, func(_, at string) bool { return at == "" })
 	var text bytes.Buffer
 	encoder := json.NewEncoder(&text)
 	encoder.SetEscapeHTML(false)
 	encoder.SetIndent("", "  ")
-	if err := encoder.Encode(hints); err != nil {
+	if err := encoder.Encode(map[string]any{"hints": loaded.hints, "places": places}); err != nil {
 		return nil, fmt.Errorf("write the hints: %w", err)
 	}
 	return text.Bytes(), nil

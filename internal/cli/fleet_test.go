@@ -97,7 +97,7 @@ func TestFleetCheckNamesFileLineAndRule(t *testing.T) {
 	edit(t, filepath.Join(dir, "pools/gpu.yaml"), strings.Replace(executorPoolYAML, "minRunners: 0", "minRunners: 9", 1))
 	report := filepath.Join(t.TempDir(), "report.json")
 	got := cloop(t, "fleet", "check", "-o", "text", "-o", "json="+report)
-	want := "pools/gpu.yaml:10:3: ExecutorPool cloop-pools/gpu: spec.minRunners: Invalid value: minRunners may not be above maxRunners"
+	want := "pools/gpu.yaml:10:3: ExecutorPool cloop-pools/gpu: spec: Invalid value: minRunners may not be above maxRunners"
 	if got.code != 1 || !strings.HasPrefix(got.stdout, want) || !strings.HasSuffix(got.stdout, "[cel]\n2 roots, 2 documents, 1 pool: 1 error, 0 warnings\n") {
 		t.Errorf("exit code %d, stdout %s, stderr %s", got.code, got.stdout, got.stderr)
 	}

@@ -12,7 +12,7 @@ import (
 // that is missing or that a transformer made, is put at its nearest ancestor in
 // the object's own document.
 func (o *renderedObject) locate(problem schemas.Problem) schemas.Problem {
-	pointer, _ := pointerOf(o.Object.Object, problem.Path)
+	pointer, _ := pointerOf(o.Object.Object, problem.Field())
 	if len(o.layers) == 0 {
 		problem.File = o.File
 		problem.Line, problem.Column = o.Position(pointer)
