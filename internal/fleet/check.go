@@ -1,7 +1,6 @@
 package fleet
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 	"io/fs"
@@ -25,6 +24,9 @@ type Report struct {
 	// Problems of all roots, by file and line, each once however many roots
 	// show it.
 	Problems []schemas.Problem `json:"problems"`
+	// Subjects are the rendered objects, root by root, and the files that have a
+	// problem of their own.
+	Subjects []Subject `json:"subjects"`
 	// Documents counts the rendered objects, Judged those of them that are of
 	// cloop.dev: of others only the kind is looked at.
 	Documents int `json:"documents"`
@@ -182,6 +184,9 @@ func (b *builder) refersTo(dir, file string, referred map[string]bool) (componen
 type checker struct {
 	validator *schemas.Validator
 	report    *Report
+	findings  []finding
+	// files: root and file → index of the subject.
+	files map[[2]string]int
 	// pools and hubPools of all roots, for the rules between them.
 	pools    []half
 	hubPools []half
@@ -190,7 +195,8 @@ type checker struct {
 }
 
 func newChecker(v *schemas.Validator) *checker {
-	return &checker{validator: v, named: map[string]bool{}, report: &Report{Roots: []RootReport{}, Problems: []schemas.Problem{}}}
+	return &checker{validator: v, named: map[string]bool{}, files: map[[2]string]int{},
+		report: &Report{Roots: []RootReport{}, Problems: []schemas.Problem{}, Subjects: []Subject{}}}
 }
 
 // result is the report, once every root was added.
@@ -206,6 +212,8 @@ type half struct {
 	// hubPool is the name that both halves share.
 	hubPool string
 	root    string
+	// subject is its index in the report.
+	subject int
 }
 
 // HubPoolName is the hub pool that an ExecutorPool or a HubPool speaks of:
@@ -229,8 +237,11 @@ func hubPoolField(obj *unstructured.Unstructured) string {
 
 // root checks what one root renders by itself.
 func (c *checker) root(name string, out *rendering) {
-	problems := out.problems
 	report := RootReport{Path: name, Documents: len(out.objects)}
+	before := len(c.findings)
+	for _, problem := range out.problems {
+		c.find(c.fileSubject(name, problem.File), problem)
+	}
 	seen := map[string]*renderedObject{}
 	serving, named := map[string]*renderedObject{}, map[string]bool{}
 	for i := range out.objects {
@@ -238,29 +249,29 @@ func (c *checker) root(name string, out *rendering) {
 		if o.Object.GroupVersionKind().Group == v1alpha1.Group {
 			report.Judged++
 		}
-		problems = append(problems, c.object(o)...)
+		subject := c.objectSubject(name, o)
+		c.find(subject, c.object(o)...)
 		if first, ok := seen[identity(o.Object)]; ok {
-			problems = append(problems, o.problem(RuleDuplicateObject, "metadata.name", fmt.Sprintf("also defined at %s:%d", first.File, first.Line)))
+			c.find(subject, o.problem(RuleDuplicateObject, "metadata.name", fmt.Sprintf("also defined at %s:%d", first.File, first.Line)))
 			continue
 		}
 		seen[identity(o.Object)] = o
 		switch {
 		case isKind(o.Object, v1alpha1.HubPoolKind):
 			named[HubPoolName(o.Object)] = true
-			c.hubPools = append(c.hubPools, half{o, HubPoolName(o.Object), name})
+			c.hubPools = append(c.hubPools, half{o, HubPoolName(o.Object), name, subject})
 		case isKind(o.Object, v1alpha1.ExecutorPoolKind):
 			named[HubPoolName(o.Object)] = true
-			c.pools = append(c.pools, half{o, HubPoolName(o.Object), name})
-			problems = append(problems, duplicatePool(serving, o)...)
+			c.pools = append(c.pools, half{o, HubPoolName(o.Object), name, subject})
+			c.find(subject, duplicatePool(serving, o)...)
 		}
 	}
-	report.Failed, report.Pools = hasError(problems), len(named)
+	report.Failed, report.Pools = anyError(c.findings[before:]), len(named)
 	maps.Copy(c.named, named)
 	c.report.Roots = append(c.report.Roots, report)
 	c.report.Documents += report.Documents
 	c.report.Judged += report.Judged
 	c.report.Pools = len(c.named)
-	c.report.Problems = append(c.report.Problems, problems...)
 }
 
 // object is the API server's verdict, at the source.
@@ -318,7 +329,7 @@ func (c *checker) between() {
 	defined := map[string]half{}
 	for _, hub := range c.hubPools {
 		if first, ok := defined[hub.hubPool]; ok && first.root == hub.root {
-			c.add(hub.problem(RuleDuplicateHubPool, "metadata.name", fmt.Sprintf("hub pool %s is defined at %s:%d already", hub.hubPool, first.File, first.Line)))
+			c.find(hub.subject, hub.problem(RuleDuplicateHubPool, "metadata.name", fmt.Sprintf("hub pool %s is defined at %s:%d already", hub.hubPool, first.File, first.Line)))
 			continue
 		} else if !ok {
 			defined[hub.hubPool] = hub
@@ -332,7 +343,7 @@ func (c *checker) between() {
 		case ok:
 			c.compareHalves(pool, hub)
 		case len(c.hubPools) > 0:
-			c.add(pool.problem(RulePoolWithoutHubPool, hubPoolField(pool.Object), fmt.Sprintf("no HubPool defines hub pool %s", pool.hubPool)))
+			c.find(pool.subject, pool.problem(RulePoolWithoutHubPool, hubPoolField(pool.Object), fmt.Sprintf("no HubPool defines hub pool %s", pool.hubPool)))
 		}
 	}
 	if len(c.pools) == 0 {
@@ -340,49 +351,22 @@ func (c *checker) between() {
 	}
 	for name, hub := range defined {
 		if !served[name] {
-			c.add(hub.problem(RuleHubPoolWithoutPool, "metadata.name", fmt.Sprintf("no ExecutorPool serves hub pool %s", name)))
+			c.find(hub.subject, hub.problem(RuleHubPoolWithoutPool, "metadata.name", fmt.Sprintf("no ExecutorPool serves hub pool %s", name)))
 		}
 	}
-}
-
-func (c *checker) add(problem schemas.Problem) {
-	c.report.Problems = append(c.report.Problems, problem)
 }
 
 func (c *checker) compareHalves(pool, hub half) {
 	cluster, okCluster, _ := unstructured.NestedInt64(pool.Object.Object, "spec", "maxRunners")
 	allowed, okHub, _ := unstructured.NestedInt64(hub.Object.Object, "spec", "maxRunners")
 	if okCluster && okHub && cluster > allowed {
-		c.add(pool.problem(RuleMaximumAboveHub, "spec.maxRunners", fmt.Sprintf("%d is above the hub pool's maxRunners %d (%s:%d)", cluster, allowed, hub.File, hub.Line)))
+		c.find(pool.subject, pool.problem(RuleMaximumAboveHub, "spec.maxRunners", fmt.Sprintf("%d is above the hub pool's maxRunners %d (%s:%d)", cluster, allowed, hub.File, hub.Line)))
 	}
 	labels, _, _ := unstructured.NestedStringMap(hub.Object.Object, "spec", "labels")
 	runner, _, _ := unstructured.NestedStringMap(pool.Object.Object, "spec", "runnerLabels")
 	for key, value := range runner {
 		if of, ok := labels[key]; ok && of != value {
-			c.add(pool.problem(RuleLabelsDisagree, "spec.runnerLabels["+key+"]", fmt.Sprintf("%q is %q at the hub pool (%s:%d)", value, of, hub.File, hub.Line)))
+			c.find(pool.subject, pool.problem(RuleLabelsDisagree, "spec.runnerLabels["+key+"]", fmt.Sprintf("%q is %q at the hub pool (%s:%d)", value, of, hub.File, hub.Line)))
 		}
 	}
-}
-
-// finish sorts the problems and drops repetitions: a fault of a base shows in
-// every overlay that uses it.
-func (c *checker) finish() {
-	type place struct {
-		rule, file, path, message string
-		line, column              int
-	}
-	at := func(p schemas.Problem) place {
-		return place{p.Rule, p.File, p.Path, p.Message, p.Line, p.Column}
-	}
-	seen := map[place]bool{}
-	c.report.Problems = slices.DeleteFunc(c.report.Problems, func(p schemas.Problem) bool {
-		key := at(p)
-		repeated := seen[key]
-		seen[key] = true
-		return repeated
-	})
-	slices.SortStableFunc(c.report.Problems, func(a, b schemas.Problem) int {
-		return cmp.Or(cmp.Compare(a.File, b.File), cmp.Compare(a.Line, b.Line), cmp.Compare(a.Column, b.Column),
-			cmp.Compare(a.Path, b.Path), cmp.Compare(a.Rule, b.Rule), cmp.Compare(a.Message, b.Message))
-	})
 }
