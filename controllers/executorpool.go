@@ -51,7 +51,13 @@ type executorPoolReconciler struct {
 // poolMemory is what the process remembers of one pool. controller-runtime
 // never reconciles one pool twice at a time, so nothing guards its fields.
 type poolMemory struct {
+	uid types.UID
 	pool.Memory
+	// status is what the process wrote last, or found when it began; version is
+	// the object's that has it, empty before the first write. contest is about it.
+	status     *v1alpha1.ExecutorPoolStatus
+	version    string
+	contest    contest
 	credential heldCredential
 	// anchorUID is of an anchor that was just created.
 	anchorUID types.UID
@@ -96,7 +102,7 @@ func (r *executorPoolReconciler) Reconcile(ctx context.Context, request ctrl.Req
 		r.forget(request.NamespacedName)
 		return ctrl.Result{}, nil
 	}
-	if err := r.report(ctx, seen, plan, outcome); err != nil {
+	if err := r.report(ctx, seen, plan, &outcome); err != nil {
 		return ctrl.Result{}, err
 	}
 	if outcome.err != nil {
@@ -133,13 +139,16 @@ func (r *executorPoolReconciler) addFinalizer(ctx context.Context, xpool *v1alph
 	return true, nil
 }
 
-// memory returns what is remembered of the pool.
-func (r *executorPoolReconciler) memory(name types.NamespacedName) *poolMemory {
+// memory returns what is remembered of the pool. One that was deleted and made
+// again starts anew.
+func (r *executorPoolReconciler) memory(xpool *v1alpha1.ExecutorPool) *poolMemory {
+	name := client.ObjectKeyFromObject(xpool)
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	m, ok := r.memories[name]
-	if !ok {
+	if !ok || m.uid != xpool.UID {
 		m = &poolMemory{
+			uid: xpool.UID,
 			Memory: pool.Memory{
 				Started: map[string]pool.Started{}, Absent: map[string]time.Time{}, Burnt: map[string]bool{},
 				Ends: map[string]pool.End{}, OrphanGrace: r.orphanGrace,
@@ -164,7 +173,10 @@ func (r *executorPoolReconciler) forget(name types.NamespacedName) {
 // observation is one look at a pool: the snapshot to decide on, and what acting
 // on the decision needs.
 type observation struct {
+	// xpool has the status that the controller gave it; found is the status that
+	// it had.
 	xpool    *v1alpha1.ExecutorPool
+	found    v1alpha1.ExecutorPoolStatus
 	snapshot pool.Snapshot
 	memory   *poolMemory
 	// hub is nil while there is no connection.

@@ -35,6 +35,14 @@ type outcome struct {
 	err error
 }
 
+// comeBack asks for another look after this long, if none is asked for sooner.
+func (o *outcome) comeBack(after time.Duration) {
+	after = max(after, time.Millisecond)
+	if o.again == 0 || after < o.again {
+		o.again = after
+	}
+}
+
 // actor carries out one plan.
 type actor struct {
 	*executorPoolReconciler
@@ -74,13 +82,13 @@ func (r *executorPoolReconciler) act(ctx context.Context, o *observation, plan p
 		finished, err := a.finish(ctx)
 		result.finished, result.err = finished, err
 		if !finished {
-			result.again = time.Second
+			result.comeBack(time.Second)
 		}
 	}
 	if a.unauthorized {
-		result.again = time.Millisecond
+		result.comeBack(time.Millisecond)
 	} else if refusal := o.memory.PodRefused; refusal != nil {
-		result.again = max(refusal.RetryAt.Sub(r.clock.Now()), 10*time.Millisecond)
+		result.comeBack(refusal.RetryAt.Sub(r.clock.Now()))
 	}
 	return result
 }

@@ -27,7 +27,7 @@ func TestBusyRunnerSurvivesThePoolsDeletion(t *testing.T) {
 			// The garbage collector has had its turn once it took the pool off
 			// the Pod's owners; in the background it never does.
 			if policy == metav1.DeletePropagationForeground {
-				s.until("the Pod has its anchor alone", func() bool { return len(s.pods()[0].OwnerReferences) == 1 })
+				s.untilWithin(collectorPatience, "the Pod has its anchor alone", func() bool { return len(s.pods()[0].OwnerReferences) == 1 })
 			}
 			if left := s.pods(); left[0].DeletionTimestamp != nil || s.hub.state(busy) != hubv1.RunnerBusy || s.poolGone() {
 				t.Fatalf("the busy runner is %s, its Pod %+v", s.hub.state(busy), left[0].ObjectMeta)

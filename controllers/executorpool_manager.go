@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"os"
-	"slices"
 	"strings"
 	"time"
 
@@ -26,7 +25,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller"
-	"sigs.k8s.io/controller-runtime/pkg/event"
 	"sigs.k8s.io/controller-runtime/pkg/handler"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 	"sigs.k8s.io/controller-runtime/pkg/metrics"
@@ -124,9 +122,10 @@ func addExecutorPool(mgr ctrl.Manager, opts Options, recorder record.EventRecord
 	}
 	err := ctrl.NewControllerManagedBy(mgr).
 		Named("executorpool").
-		For(&v1alpha1.ExecutorPool{}, builder.WithPredicates(predicate.Or[client.Object](
-			predicate.GenerationChangedPredicate{}, predicate.AnnotationChangedPredicate{}, finalizersChanged(),
-		))).
+		// Every change: a status that somebody else edits is restored, and a
+		// finalizer comes back. A pass of what the controller itself wrote costs no
+		// request.
+		For(&v1alpha1.ExecutorPool{}, builder.WithPredicates(predicate.ResourceVersionChangedPredicate{})).
 		Watches(&corev1.Pod{}, handler.EnqueueRequestsFromMapFunc(poolOfObject)).
 		WatchesMetadata(&corev1.ConfigMap{}, handler.EnqueueRequestsFromMapFunc(poolOfObject)).
 		WatchesMetadata(&corev1.Secret{}, handler.EnqueueRequestsFromMapFunc(r.poolsOfSecret)).
@@ -141,14 +140,6 @@ func addExecutorPool(mgr ctrl.Manager, opts Options, recorder record.EventRecord
 		return fmt.Errorf("add the ExecutorPool controller: %w", err)
 	}
 	return nil
-}
-
-// finalizersChanged lets the controller's own first patch, which changes neither
-// generation nor annotations, come back as an event.
-func finalizersChanged() predicate.Predicate {
-	return predicate.Funcs{UpdateFunc: func(e event.UpdateEvent) bool {
-		return !slices.Equal(e.ObjectOld.GetFinalizers(), e.ObjectNew.GetFinalizers())
-	}}
 }
 
 // poolOfObject is the pool whose runner, or anchor, an object is.

@@ -18,11 +18,11 @@ import (
 // observe reads everything that a decision on the pool depends on, from caches
 // and from memory.
 func (r *executorPoolReconciler) observe(ctx context.Context, xpool *v1alpha1.ExecutorPool) (*observation, error) {
-	name := client.ObjectKeyFromObject(xpool)
 	o := &observation{
-		xpool: xpool, memory: r.memory(name),
+		xpool: xpool, found: xpool.Status, memory: r.memory(xpool),
 		pods: map[string]*corev1.Pod{}, secrets: map[string]*metav1.PartialObjectMetadata{},
 	}
+	o.ownStatus()
 	pools := &v1alpha1.ExecutorPoolList{}
 	if err := r.client.List(ctx, pools, client.InNamespace(xpool.Namespace)); err != nil {
 		return nil, fmt.Errorf("list ExecutorPools: %w", err)
@@ -43,6 +43,20 @@ func (r *executorPoolReconciler) observe(ctx context.Context, xpool *v1alpha1.Ex
 	}
 	o.snapshot.Duplicate = r.duplicate(o, pools)
 	return o, nil
+}
+
+// ownStatus has the status go on from what the controller wrote last, whatever
+// somebody else made of it. A cache that lags does not show that yet.
+func (o *observation) ownStatus() {
+	m := o.memory
+	if m.status == nil {
+		m.status = o.found.DeepCopy()
+		m.status.Conditions = keepConditions(m.status.Conditions, poolConditions)
+	}
+	if m.version != "" && older(o.xpool.ResourceVersion, m.version) {
+		o.found = *m.status.DeepCopy()
+	}
+	o.xpool.Status = *m.status.DeepCopy()
 }
 
 func poolOf(xpool *v1alpha1.ExecutorPool) pool.Pool {

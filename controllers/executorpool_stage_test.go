@@ -29,6 +29,9 @@ import (
 const (
 	// patience is how long a test waits for what takes milliseconds.
 	patience = 30 * time.Second
+	// collectorPatience is how long it waits for the garbage collector, which
+	// looks for kinds that are new to it every half a minute.
+	collectorPatience = 2 * time.Minute
 	// testGrace stands in for the orphan grace time.
 	testGrace = time.Second
 )
@@ -169,10 +172,15 @@ func (s *stage) pool(change ...func(*v1alpha1.ExecutorPoolSpec)) *v1alpha1.Execu
 // until waits for something to be so.
 func (s *stage) until(what string, so func() bool) {
 	s.t.Helper()
-	deadline := time.Now().Add(patience)
+	s.untilWithin(patience, what, so)
+}
+
+func (s *stage) untilWithin(long time.Duration, what string, so func() bool) {
+	s.t.Helper()
+	deadline := time.Now().Add(long)
 	for !so() {
 		if time.Now().After(deadline) {
-			s.t.Fatalf("not in %s: %s\n%s", patience, what, s.describe())
+			s.t.Fatalf("not in %s: %s\n%s", long, what, s.describe())
 		}
 		time.Sleep(10 * time.Millisecond)
 	}

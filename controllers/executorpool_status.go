@@ -26,9 +26,11 @@ const (
 
 func (o *observation) name() types.NamespacedName { return client.ObjectKeyFromObject(o.xpool) }
 
-// report shows what was found and done: status, Events and metrics. The status
-// is written only when it changes, so a quiet pool costs no request.
-func (r *executorPoolReconciler) report(ctx context.Context, o *observation, plan pool.Plan, result outcome) error {
+// poolConditions are the conditions of an ExecutorPool.
+var poolConditions = []string{v1alpha1.ConditionReady, v1alpha1.ConditionDegraded, v1alpha1.ConditionInvalid}
+
+// report shows what was found and done: status, Events and metrics.
+func (r *executorPoolReconciler) report(ctx context.Context, o *observation, plan pool.Plan, result *outcome) error {
 	// Acting may have met a refusal, and may have found the credential refused.
 	after := o.snapshot
 	after.Memory = o.memory.Memory
@@ -41,13 +43,31 @@ func (r *executorPoolReconciler) report(ctx context.Context, o *observation, pla
 	r.fillStatus(&changed.Status, o, plan, conditions)
 	r.metrics.drift(o.name(), len(changed.Status.Drift))
 	r.announceConditions(o, conditions)
-	if equality.Semantic.DeepEqual(o.xpool.Status, changed.Status) {
+	return r.writeStatus(ctx, o, changed, result)
+}
+
+// writeStatus writes the status where the object has another, so a quiet pool
+// costs no request. What the controller has to say is written at once; what only
+// takes back somebody else's edit, as long as that does not come again and again.
+func (r *executorPoolReconciler) writeStatus(ctx context.Context, o *observation, changed *v1alpha1.ExecutorPool, result *outcome) error {
+	m := o.memory
+	if equality.Semantic.DeepEqual(o.found, changed.Status) {
 		return nil
 	}
-	err := r.client.Status().Patch(ctx, changed, client.MergeFrom(o.xpool))
+	if equality.Semantic.DeepEqual(*m.status, changed.Status) {
+		if at, may := m.contest.enter(r.clock.Now()); !may {
+			result.comeBack(at.Sub(r.clock.Now()))
+			return nil
+		}
+	}
+	before := changed.DeepCopy()
+	before.Status = o.found
+	err := r.client.Status().Patch(ctx, changed, client.MergeFrom(before))
 	if client.IgnoreNotFound(err) != nil {
 		return fmt.Errorf("patch the status of ExecutorPool %s: %w", o.xpool.Name, err)
 	}
+	// As the API server has it: times lose their fractions.
+	m.status, m.version = changed.Status.DeepCopy(), changed.ResourceVersion
 	return nil
 }
 

@@ -56,6 +56,10 @@ type poolSyncReconciler struct {
 // never reconciles one object twice at a time, so nothing guards its fields.
 type syncMemory struct {
 	uid types.UID
+	// status is what the process wrote last, or found when it began; contest is
+	// about it.
+	status  *v1alpha1.PoolSyncStatus
+	contest contest
 	// git reads the repository; gitFor is what it was opened with.
 	git    *fleet.Git
 	gitFor string
@@ -79,8 +83,10 @@ type syncMemory struct {
 
 // syncPass is one look at a PoolSync.
 type syncPass struct {
-	// sync is the object as it was read; status is what becomes of its status.
+	// sync is the object as it was read, with the status that the controller
+	// gave it; found is the status that it had, and status what becomes of it.
 	sync   *v1alpha1.PoolSync
+	found  v1alpha1.PoolSyncStatus
 	status *v1alpha1.PoolSyncStatus
 	memory *syncMemory
 	// full: Git is asked.
@@ -141,12 +147,13 @@ func (r *poolSyncReconciler) Reconcile(ctx context.Context, request ctrl.Request
 		}
 		return ctrl.Result{}, fmt.Errorf("read PoolSync %s: %w", request.NamespacedName, err)
 	}
-	p := &syncPass{sync: sync, status: sync.Status.DeepCopy(), memory: r.memory(sync)}
+	p := newSyncPass(sync, r.memory(sync))
 	switch {
 	case sync.DeletionTimestamp != nil:
 		return r.finalize(ctx, p)
 	case sync.Spec.Suspend:
-		return ctrl.Result{}, r.suspend(ctx, p)
+		err := r.suspend(ctx, p)
+		return ctrl.Result{RequeueAfter: r.until(p.again)}, err
 	}
 	if err := r.addFinalizer(ctx, sync); err != nil {
 		return ctrl.Result{}, err
@@ -161,6 +168,18 @@ func (r *poolSyncReconciler) Reconcile(ctx context.Context, request ctrl.Request
 		debug.FreeOSMemory()
 	}
 	return ctrl.Result{RequeueAfter: r.wait(p)}, nil
+}
+
+// newSyncPass begins a pass over an object as it was read. The status goes on from
+// what the controller wrote last, whatever somebody else made of it.
+func newSyncPass(sync *v1alpha1.PoolSync, m *syncMemory) *syncPass {
+	found := sync.Status
+	if m.status == nil {
+		m.status = found.DeepCopy()
+		m.status.Conditions = keepConditions(m.status.Conditions, syncConditions)
+	}
+	sync.Status = *m.status.DeepCopy()
+	return &syncPass{sync: sync, found: found, status: m.status.DeepCopy(), memory: m}
 }
 
 // run climbs the ladder.
@@ -274,8 +293,16 @@ func (r *poolSyncReconciler) wait(p *syncPass) time.Duration {
 			p.comeBack(corrected.Add(keepCorrected))
 		}
 	}
-	// Zero would mean never.
-	return max(p.again.Sub(r.clock.Now()), 10*time.Millisecond)
+	return r.until(p.again)
+}
+
+// until is how long it is until a time, as a result of Reconcile: never, where
+// there is none.
+func (r *poolSyncReconciler) until(at time.Time) time.Duration {
+	if at.IsZero() {
+		return 0
+	}
+	return max(at.Sub(r.clock.Now()), 10*time.Millisecond)
 }
 
 func (r *poolSyncReconciler) addFinalizer(ctx context.Context, sync *v1alpha1.PoolSync) error {

@@ -7,7 +7,6 @@ import (
 	"regexp"
 	"strings"
 	"sync"
-	"time"
 
 	"golang.org/x/sync/errgroup"
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -104,41 +103,20 @@ func (r *poolSyncReconciler) apply(ctx context.Context, p *syncPass) *stageError
 	return nil
 }
 
-// contest is how often an object was corrected lately.
-type contest struct {
-	times int
-	last  time.Time
-}
-
-const (
-	// freeCorrections of one object within contestEnds are made at once: a person
-	// edits that often. A controller that wants something else edits as fast as
-	// it is corrected; it is answered ever later, contestSlowest apart at most.
-	freeCorrections = 5
-	contestEnds     = 10 * time.Minute
-	contestSlowest  = time.Minute
-)
-
 // mayCorrect says whether it is time to correct an object, and counts it; where
 // it is not, the pass comes back when it is.
 func (r *poolSyncReconciler) mayCorrect(p *syncPass, id objectID) bool {
-	now, m := r.clock.Now(), p.memory
-	c := m.contests[id]
-	if now.Sub(c.last) >= contestEnds {
-		c = contest{}
-	}
-	if c.times >= freeCorrections {
-		next := c.last.Add(backoff(c.times-freeCorrections, contestSlowest))
-		if now.Before(next) {
-			p.comeBack(next)
-			return false
-		}
-	}
+	m := p.memory
 	if m.contests == nil {
 		m.contests = map[objectID]contest{}
 	}
-	m.contests[id] = contest{times: c.times + 1, last: now}
-	return true
+	c := m.contests[id]
+	at, may := c.enter(r.clock.Now())
+	if !may {
+		p.comeBack(at)
+	}
+	m.contests[id] = c
+	return may
 }
 
 func (r *poolSyncReconciler) write(ctx context.Context, p *syncPass, manager *ssa.ResourceManager, due []*sight) error {

@@ -94,10 +94,10 @@ func addPoolSync(mgr ctrl.Manager, opts Options, recorder record.EventRecorder, 
 	}
 	err = ctrl.NewControllerManagedBy(mgr).
 		Named(poolSyncController).
-		For(&v1alpha1.PoolSync{}, builder.WithPredicates(predicate.Or[client.Object](
-			// A request to reconcile and an approval are annotations.
-			predicate.GenerationChangedPredicate{}, predicate.AnnotationChangedPredicate{},
-		))).
+		// Every change: a request to reconcile and an approval are annotations, and
+		// a status that somebody else edits is restored. A pass of what the
+		// controller itself wrote finds nothing to write.
+		For(&v1alpha1.PoolSync{}, builder.WithPredicates(predicate.ResourceVersionChangedPredicate{})).
 		Watches(newPool(), handler.EnqueueRequestsFromMapFunc(poolSyncOf(opts.Namespace)), builder.WithPredicates(definitionChanged())).
 		WithOptions(controller.Options{
 			MaxConcurrentReconciles: syncsAtOnce,

@@ -196,7 +196,8 @@ func (r *poolSyncReconciler) finalize(ctx context.Context, p *syncPass) (ctrl.Re
 			if p.err != nil {
 				return ctrl.Result{RequeueAfter: r.wait(p)}, nil
 			}
-			return ctrl.Result{RequeueAfter: lookAtDeletion}, nil
+			p.comeBack(r.clock.Now().Add(lookAtDeletion))
+			return ctrl.Result{RequeueAfter: r.until(p.again)}, nil
 		}
 	}
 	patch := client.MergeFromWithOptions(p.sync.DeepCopy(), client.MergeFromWithOptimisticLock{})

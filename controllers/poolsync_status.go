@@ -145,17 +145,34 @@ func (r *poolSyncReconciler) setDrifted(p *syncPass) {
 	}
 }
 
-// writeStatus writes the status where it differs from what was last written.
+// syncConditions are the conditions of a PoolSync.
+var syncConditions = []string{v1alpha1.ConditionReady, v1alpha1.ConditionReconciling, v1alpha1.ConditionStalled, v1alpha1.ConditionDrifted}
+
+// writeStatus writes the status where the object has another. What the
+// controller has to say is written at once; what only takes back somebody else's
+// edit, as long as that does not come again and again.
 func (r *poolSyncReconciler) writeStatus(ctx context.Context, p *syncPass) error {
-	if equality.Semantic.DeepEqual(p.sync.Status, *p.status) {
+	m := p.memory
+	if equality.Semantic.DeepEqual(p.found, *p.status) {
 		return nil
 	}
+	if equality.Semantic.DeepEqual(*m.status, *p.status) {
+		if at, may := m.contest.enter(r.clock.Now()); !may {
+			p.comeBack(at)
+			return nil
+		}
+	}
+	before := p.sync.DeepCopy()
+	before.Status = p.found
 	changed := p.sync.DeepCopy()
 	changed.Status = *p.status.DeepCopy()
-	err := r.client.Status().Patch(ctx, changed, client.MergeFrom(p.sync))
+	err := r.client.Status().Patch(ctx, changed, client.MergeFrom(before))
 	if client.IgnoreNotFound(err) != nil {
 		return fmt.Errorf("patch the status of PoolSync %s: %w", p.sync.Name, err)
 	}
-	p.sync.Status = *p.status.DeepCopy()
+	// As the API server has it: times lose their fractions.
+	m.status, p.found = changed.Status.DeepCopy(), changed.Status
+	p.sync.Status = *changed.Status.DeepCopy()
+	*p.status = *changed.Status.DeepCopy()
 	return nil
 }

@@ -115,16 +115,13 @@ func TestWhenGitIsAsked(t *testing.T) {
 	sync := &v1alpha1.PoolSync{}
 	sync.Generation = 1
 	sync.Spec.Interval.Duration = time.Minute
-	pass := func(m *syncMemory) *syncPass {
-		return &syncPass{sync: sync, status: sync.Status.DeepCopy(), memory: m}
-	}
 	m := &syncMemory{}
 	do := func(err *stageError) *syncPass {
-		p := pass(m)
+		p := newSyncPass(sync, m)
 		p.full = r.dueNow(p)
 		p.fail(err)
 		r.settle(p)
-		sync.Status = *p.status
+		m.status = p.status
 		return p
 	}
 	if p := do(nil); !p.full || r.wait(p) != time.Minute {
@@ -159,7 +156,7 @@ func TestWhenGitIsAsked(t *testing.T) {
 	}
 	// An entry that is to be dropped wakes it sooner.
 	corrected := metav1.NewTime(c.Now().Add(30*time.Second - keepCorrected))
-	sync.Status.Drift = []v1alpha1.DriftEntry{{Corrected: &corrected}}
+	m.status.Drift = []v1alpha1.DriftEntry{{Corrected: &corrected}}
 	if p := do(nil); r.wait(p) != 30*time.Second {
 		t.Errorf("an old entry: next in %s", r.wait(p))
 	}

@@ -1,0 +1,35 @@
+package controllers
+
+import "time"
+
+// contest is how often something was corrected lately that somebody else keeps
+// changing.
+type contest struct {
+	times int
+	last  time.Time
+}
+
+const (
+	// freeCorrections of one thing within contestEnds are made at once: a person
+	// edits that often. A controller that wants something else edits as fast as
+	// it is corrected; it is answered ever later, contestSlowest apart at most.
+	freeCorrections = 5
+	contestEnds     = 10 * time.Minute
+	contestSlowest  = time.Minute
+)
+
+// enter counts a correction that is about to be made. Where it is not time for
+// it yet, it says when it will be, and counts nothing.
+func (c *contest) enter(now time.Time) (at time.Time, may bool) {
+	if now.Sub(c.last) >= contestEnds {
+		*c = contest{}
+	}
+	if c.times >= freeCorrections {
+		next := c.last.Add(backoff(c.times-freeCorrections, contestSlowest))
+		if now.Before(next) {
+			return next, false
+		}
+	}
+	c.times, c.last = c.times+1, now
+	return now, true
+}
