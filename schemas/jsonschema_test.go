@@ -12,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"cloop.dev/cloop/schemas"
+	"cloop.dev/cloop/schemas/schemastest"
 )
 
 // An editor with the JSON Schemas calls good what the structural part of the
@@ -20,9 +21,9 @@ import (
 func TestJSONSchemasAgreeWithTheValidator(t *testing.T) {
 	validator, editor := mustNewValidator(t), newEditor(t)
 	compared, refused := 0, 0
-	for _, variant := range variants(t, validator) {
-		errs := structural(validator.Validate(schemas.Document{Object: variant.object}))
-		said := editor.validate(t, variant.object)
+	for _, variant := range schemastest.Variants(t, "testdata") {
+		errs := structural(validator.Validate(schemas.Document{Object: variant.Object}))
+		said := editor.validate(t, variant.Object)
 		compared++
 		if len(errs) > 0 {
 			refused++
@@ -31,7 +32,7 @@ func TestJSONSchemasAgreeWithTheValidator(t *testing.T) {
 			continue
 		}
 		if (len(errs) > 0) != (said != nil) {
-			t.Errorf("%s: the validator says %v, the JSON Schema %v\n%v", variant.file, errs, said, variant.object.Object)
+			t.Errorf("%s: the validator says %v, the JSON Schema %v\n%v", variant.File, errs, said, variant.Object.Object)
 		}
 	}
 	t.Logf("%d documents compared, %d of them refused", compared, refused)
@@ -42,17 +43,14 @@ func TestJSONSchemasAgreeWithTheValidator(t *testing.T) {
 
 // The schema for a file of any kind is that of the document's kind.
 func TestAnyKindIsTheKindsSchema(t *testing.T) {
-	validator, editor := mustNewValidator(t), newEditor(t)
+	editor := newEditor(t)
 	whole, err := editor.compiler.Compile("cloop.json")
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, variant := range corpus(t) {
-		if !validator.Known(variant.object.GroupVersionKind()) {
-			continue
-		}
-		if one, any := editor.validate(t, variant.object), whole.Validate(plainJSON(t, variant.object)); (one == nil) != (any == nil) {
-			t.Errorf("%s: the kind's schema says %v, that of any kind %v", variant.file, one, any)
+	for _, variant := range schemastest.Corpus(t, "testdata") {
+		if one, any := editor.validate(t, variant.Object), whole.Validate(plainJSON(t, variant.Object)); (one == nil) != (any == nil) {
+			t.Errorf("%s: the kind's schema says %v, that of any kind %v", variant.File, one, any)
 		}
 	}
 	if whole.Validate(map[string]any{"apiVersion": "cloop.dev/v1alpha1", "kind": "ExecutorPol"}) == nil {
@@ -168,50 +166,6 @@ func readJSON(t *testing.T, file string, into any) {
 	if err := json.Unmarshal(data, into); err != nil {
 		t.Fatalf("%s: %v", file, err)
 	}
-}
-
-// variant is an object of the corpus, or one with a field changed.
-type variant struct {
-	file   string
-	object *unstructured.Unstructured
-}
-
-func corpus(t *testing.T) []variant {
-	t.Helper()
-	files, err := filepath.Glob("testdata/documents/*.yaml")
-	if err != nil || len(files) == 0 {
-		t.Fatalf("no corpus: %v", err)
-	}
-	var all []variant
-	for _, file := range files {
-		data, err := os.ReadFile(file)
-		if err != nil {
-			t.Fatal(err)
-		}
-		documents, _ := schemas.Decode(file, data)
-		for _, document := range documents {
-			all = append(all, variant{file: file, object: document.Object})
-		}
-	}
-	return all
-}
-
-// variants are the corpus' objects of known kinds, and changes to the good ones.
-func variants(t *testing.T, validator *schemas.Validator) []variant {
-	t.Helper()
-	var all []variant
-	for _, one := range corpus(t) {
-		if !validator.Known(one.object.GroupVersionKind()) {
-			continue
-		}
-		all = append(all, one)
-		if strings.HasPrefix(filepath.Base(one.file), "good-") {
-			for _, changed := range mutations(one.object) {
-				all = append(all, variant{file: one.file, object: changed})
-			}
-		}
-	}
-	return all
 }
 
 func mustNewValidator(t testing.TB) *schemas.Validator {

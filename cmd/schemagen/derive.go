@@ -5,7 +5,10 @@ import apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1
 // derive adds to files what other tools than Kubernetes read, made from the
 // definitions alone: path in the repository → content.
 func derive(files map[string][]byte, crds []*apiextensionsv1.CustomResourceDefinition, hints map[string]string) error {
-	return jsonSchemas(files, crds, hints)
+	if err := jsonSchemas(files, crds, hints); err != nil {
+		return err
+	}
+	return cuePackages(files, crds)
 }
 
 // jsonSchemas adds a schema for editors for each kind and version, and one for
