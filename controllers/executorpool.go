@@ -55,9 +55,11 @@ type poolMemory struct {
 	pool.Memory
 	// status is what the process wrote last, or found when it began; version is
 	// the object's that has it, empty before the first write. contest is about it.
-	status     *v1alpha1.ExecutorPoolStatus
-	version    string
-	contest    contest
+	status  *v1alpha1.ExecutorPoolStatus
+	version string
+	contest contest
+	// troubles: condition type → what is wrong.
+	troubles   map[string]trouble
 	credential heldCredential
 	// anchorUID is of an anchor that was just created.
 	anchorUID types.UID
@@ -153,7 +155,7 @@ func (r *executorPoolReconciler) memory(xpool *v1alpha1.ExecutorPool) *poolMemor
 				Started: map[string]pool.Started{}, Absent: map[string]time.Time{}, Burnt: map[string]bool{},
 				Ends: map[string]pool.End{}, OrphanGrace: r.orphanGrace,
 			},
-			handled: map[types.UID]bool{},
+			handled: map[types.UID]bool{}, troubles: map[string]trouble{},
 		}
 		r.memories[name] = m
 	}

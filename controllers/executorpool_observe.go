@@ -3,6 +3,7 @@ package controllers
 import (
 	"context"
 	"fmt"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -22,7 +23,7 @@ func (r *executorPoolReconciler) observe(ctx context.Context, xpool *v1alpha1.Ex
 		xpool: xpool, found: xpool.Status, memory: r.memory(xpool),
 		pods: map[string]*corev1.Pod{}, secrets: map[string]*metav1.PartialObjectMetadata{},
 	}
-	o.ownStatus()
+	o.ownStatus(r.clock.Now())
 	pools := &v1alpha1.ExecutorPoolList{}
 	if err := r.client.List(ctx, pools, client.InNamespace(xpool.Namespace)); err != nil {
 		return nil, fmt.Errorf("list ExecutorPools: %w", err)
@@ -47,11 +48,16 @@ func (r *executorPoolReconciler) observe(ctx context.Context, xpool *v1alpha1.Ex
 
 // ownStatus has the status go on from what the controller wrote last, whatever
 // somebody else made of it. A cache that lags does not show that yet.
-func (o *observation) ownStatus() {
+func (o *observation) ownStatus(now time.Time) {
 	m := o.memory
 	if m.status == nil {
 		m.status = o.found.DeepCopy()
 		m.status.Conditions = keepConditions(m.status.Conditions, poolConditions)
+		for _, c := range m.status.Conditions {
+			if isTrouble(c.Type, c.Status) {
+				m.troubles[c.Type] = troubleOf(&c, mayPass(v1alpha1.Reason(c.Reason)), now)
+			}
+		}
 	}
 	if m.version != "" && older(o.xpool.ResourceVersion, m.version) {
 		o.found = *m.status.DeepCopy()

@@ -44,6 +44,7 @@ type stage struct {
 	client client.Client
 	ns     string
 	hub    *fakeHub
+	clock  clock.PassiveClock
 	stop   func()
 }
 
@@ -66,7 +67,7 @@ func newStage(t *testing.T, maxRunners int32) *stage {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := &stage{t: t, ctx: t.Context(), config: config, client: c, ns: clustertest.Namespace(t, config), hub: newFakeHub(t, maxRunners)}
+	s := &stage{t: t, ctx: t.Context(), config: config, client: c, ns: clustertest.Namespace(t, config), hub: newFakeHub(t, maxRunners), clock: clock.RealClock{}}
 	s.create(&corev1.Secret{
 		ObjectMeta: metav1.ObjectMeta{Namespace: s.ns, Name: "gpu-pool-credential"},
 		StringData: map[string]string{"credential": fakeCredential},
@@ -113,7 +114,7 @@ func (s *stage) startController() {
 		s.t.Fatal(err)
 	}
 	opts := Options{Namespace: s.ns, RunnerImage: "registry.example.com/runner:1", Build: "test", Instance: "test"}
-	if err := addExecutorPool(mgr, opts, recorder, clock.RealClock{}, testGrace); err != nil {
+	if err := addExecutorPool(mgr, opts, recorder, s.clock, testGrace); err != nil {
 		s.t.Fatal(err)
 	}
 	ctx, cancel := context.WithCancel(context.Background())

@@ -42,7 +42,7 @@ func (r *executorPoolReconciler) report(ctx context.Context, o *observation, pla
 	changed := o.xpool.DeepCopy()
 	r.fillStatus(&changed.Status, o, plan, conditions)
 	r.metrics.drift(o.name(), len(changed.Status.Drift))
-	r.announceConditions(o, conditions)
+	r.announceConditions(o, conditions, result)
 	return r.writeStatus(ctx, o, changed, result)
 }
 
@@ -115,15 +115,35 @@ func datedDrift(entries, before []v1alpha1.DriftEntry, now metav1.Time) []v1alph
 	return entries
 }
 
-// announceConditions records an Event when something begins to be wrong.
-func (r *executorPoolReconciler) announceConditions(o *observation, conditions []pool.Condition) {
+// isTrouble says whether a condition says that something is wrong. Ready only
+// repeats what another one says.
+func isTrouble(conditionType string, status metav1.ConditionStatus) bool {
+	return conditionType != v1alpha1.ConditionReady && status == metav1.ConditionTrue
+}
+
+// mayPass says whether what is wrong often passes by itself: the hub, or the
+// Secret with the credential, may be a little later than the pool.
+func mayPass(reason v1alpha1.Reason) bool {
+	return reason == v1alpha1.ReasonHubUnavailable || reason == v1alpha1.ReasonCredentialUnreadable
+}
+
+// announceConditions records an Event when something is wrong, or has been for
+// long enough.
+func (r *executorPoolReconciler) announceConditions(o *observation, conditions []pool.Condition, result *outcome) {
+	now, troubles := r.clock.Now(), o.memory.troubles
 	for _, c := range conditions {
-		if c.Type == v1alpha1.ConditionReady || c.Status != metav1.ConditionTrue {
+		if !isTrouble(c.Type, c.Status) {
+			delete(troubles, c.Type)
 			continue
 		}
-		old := meta.FindStatusCondition(o.xpool.Status.Conditions, c.Type)
-		if old == nil || old.Status != c.Status || old.Reason != string(c.Reason) {
+		t := troubles[c.Type]
+		tell, at := t.lasts(c.Reason, mayPass(c.Reason), now)
+		troubles[c.Type] = t
+		switch {
+		case tell:
 			r.events.record(o.xpool, poolEvent{warning: true, reason: c.Reason, message: c.Message})
+		case !at.IsZero():
+			result.comeBack(at.Sub(now))
 		}
 	}
 }

@@ -7,6 +7,8 @@ import (
 	"sync"
 	"time"
 
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/clock"
 	ctrl "sigs.k8s.io/controller-runtime"
@@ -60,6 +62,7 @@ type syncMemory struct {
 	// about it.
 	status  *v1alpha1.PoolSyncStatus
 	contest contest
+	trouble trouble
 	// git reads the repository; gitFor is what it was opened with.
 	git    *fleet.Git
 	gitFor string
@@ -147,7 +150,7 @@ func (r *poolSyncReconciler) Reconcile(ctx context.Context, request ctrl.Request
 		}
 		return ctrl.Result{}, fmt.Errorf("read PoolSync %s: %w", request.NamespacedName, err)
 	}
-	p := newSyncPass(sync, r.memory(sync))
+	p := newSyncPass(sync, r.memory(sync), r.clock.Now())
 	switch {
 	case sync.DeletionTimestamp != nil:
 		return r.finalize(ctx, p)
@@ -172,14 +175,22 @@ func (r *poolSyncReconciler) Reconcile(ctx context.Context, request ctrl.Request
 
 // newSyncPass begins a pass over an object as it was read. The status goes on from
 // what the controller wrote last, whatever somebody else made of it.
-func newSyncPass(sync *v1alpha1.PoolSync, m *syncMemory) *syncPass {
+func newSyncPass(sync *v1alpha1.PoolSync, m *syncMemory, now time.Time) *syncPass {
 	found := sync.Status
 	if m.status == nil {
-		m.status = found.DeepCopy()
-		m.status.Conditions = keepConditions(m.status.Conditions, syncConditions)
+		m.begin(&found, now)
 	}
 	sync.Status = *m.status.DeepCopy()
 	return &syncPass{sync: sync, found: found, status: m.status.DeepCopy(), memory: m}
+}
+
+// begin takes over what an earlier process left.
+func (m *syncMemory) begin(found *v1alpha1.PoolSyncStatus, now time.Time) {
+	m.status = found.DeepCopy()
+	m.status.Conditions = keepConditions(m.status.Conditions, syncConditions)
+	if ready := meta.FindStatusCondition(m.status.Conditions, v1alpha1.ConditionReady); ready != nil && ready.Status == metav1.ConditionFalse {
+		m.trouble = troubleOf(ready, !meta.IsStatusConditionTrue(m.status.Conditions, v1alpha1.ConditionStalled), now)
+	}
 }
 
 // run climbs the ladder.

@@ -5,9 +5,8 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/go-logr/logr"
 	"github.com/prometheus/client_golang/prometheus"
-	"k8s.io/apimachinery/pkg/api/meta"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	logf "sigs.k8s.io/controller-runtime/pkg/log"
 
@@ -27,13 +26,7 @@ func (r *poolSyncReconciler) announceOutcome(ctx context.Context, p *syncPass, h
 			key: p.target.revision,
 		})
 	}
-	ready := meta.FindStatusCondition(p.sync.Status.Conditions, v1alpha1.ConditionReady)
-	if p.err != nil && (ready == nil || ready.Status != metav1.ConditionFalse || ready.Reason != string(p.err.reason)) {
-		log.Info("fails", "reason", p.err.reason, "message", p.err.message())
-		r.events.record(p.sync, poolEvent{
-			warning: true, reason: p.err.reason, message: p.err.message(), key: p.status.LastAttemptedRevision,
-		})
-	}
+	r.announceTrouble(p, log)
 	for i := range history.detected {
 		e := &history.detected[i]
 		log.Info("finds drift", "kind", e.Kind, "namespace", e.Namespace, "pool", e.Name, "path", e.Path, "cause", e.Cause, "manager", e.Manager)
@@ -43,6 +36,25 @@ func (r *poolSyncReconciler) announceOutcome(ctx context.Context, p *syncPass, h
 		e := &history.corrected[i]
 		log.Info("sees drift end", "kind", e.Kind, "namespace", e.Namespace, "pool", e.Name, "path", e.Path)
 		r.events.record(p.sync, poolEvent{reason: v1alpha1.ReasonDriftCorrected, message: fmt.Sprintf("%s %s/%s %s is as Git says again", e.Kind, e.Namespace, e.Name, shownPath(e)), key: driftEventKey(e)})
+	}
+}
+
+// announceTrouble tells of what is wrong once it is, or has lasted.
+func (r *poolSyncReconciler) announceTrouble(p *syncPass, log logr.Logger) {
+	t := &p.memory.trouble
+	if p.err == nil {
+		*t = trouble{}
+		return
+	}
+	tell, at := t.lasts(p.err.reason, !p.err.stalled, r.clock.Now())
+	switch {
+	case tell:
+		log.Info("fails", "reason", p.err.reason, "message", p.err.message())
+		r.events.record(p.sync, poolEvent{
+			warning: true, reason: p.err.reason, message: p.err.message(), key: p.status.LastAttemptedRevision,
+		})
+	case !at.IsZero():
+		p.comeBack(at)
 	}
 }
 

@@ -33,6 +33,7 @@ type syncStage struct {
 	ns     string
 	git    *fleettest.Server
 	cache  string
+	clock  clock.PassiveClock
 	stop   func()
 }
 
@@ -91,7 +92,7 @@ func newSyncStage(t *testing.T, files map[string]string) *syncStage {
 	}
 	s := &syncStage{
 		t: t, ctx: t.Context(), config: config, client: c, ns: clustertest.Namespace(t, config),
-		git: fleettest.Serve(t), cache: t.TempDir(),
+		git: fleettest.Serve(t), cache: t.TempDir(), clock: clock.RealClock{},
 	}
 	s.git.Create(fleetRepository)
 	s.git.Commit(fleetRepository, files)
@@ -125,7 +126,7 @@ func (s *syncStage) startController() {
 	if err != nil {
 		s.t.Fatal(err)
 	}
-	if err := addPoolSync(mgr, opts, recorder, clock.RealClock{}); err != nil {
+	if err := addPoolSync(mgr, opts, recorder, s.clock); err != nil {
 		s.t.Fatal(err)
 	}
 	ctx, cancel := context.WithCancel(context.Background())

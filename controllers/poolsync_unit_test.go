@@ -117,7 +117,7 @@ func TestWhenGitIsAsked(t *testing.T) {
 	sync.Spec.Interval.Duration = time.Minute
 	m := &syncMemory{}
 	do := func(err *stageError) *syncPass {
-		p := newSyncPass(sync, m)
+		p := newSyncPass(sync, m, c.Now())
 		p.full = r.dueNow(p)
 		p.fail(err)
 		r.settle(p)
