@@ -13,6 +13,7 @@ import (
 	"testing"
 
 	"cloop.dev/cloop/apis/hubv1"
+	"cloop.dev/cloop/internal/hubclient"
 )
 
 // raw sends a body as it is, past what the client would make of it, and returns
@@ -52,19 +53,28 @@ func TestBadBodiesAreRefusedWithTheField(t *testing.T) {
 	pool, _ := r.pool("demo", 1)
 	r.project("app", pool)
 	for name, c := range map[string]struct{ method, path, body, location string }{
-		"null command":        {"POST", "/api/v1/runs", `{"project":"app","command":null}`, "body.command"},
-		"null body":           {"POST", "/api/v1/runs", `null`, "body"},
-		"not UTF-8":           {"POST", "/api/v1/runs", "{\"project\":\"app\",\"command\":[\"a\xff\"]}", ""},
-		"control in a ref":    {"POST", "/api/v1/runs", `{"project":"app","command":["a"],"ref":"a\u0085b"}`, "body.ref"},
-		"bidi in a ref":       {"POST", "/api/v1/runs", `{"project":"app","command":["a"],"ref":"a\u202eb"}`, "body.ref"},
-		"label key":           {"POST", "/api/v1/pools", `{"name":"x","maxRunners":1,"labels":{"a b":"c"}}`, "body.labels"},
-		"label value":         {"POST", "/api/v1/pools", `{"name":"x","maxRunners":1,"labels":{"a":"\u0000"}}`, "body.labels.a"},
-		"audience":            {"POST", "/api/v1/pools", `{"name":"x","maxRunners":1,"audience":["frob"]}`, "body.audience[0]"},
-		"owner":               {"POST", "/api/v1/pools", `{"name":"x","maxRunners":1,"owner":"me"}`, "body.owner"},
-		"harness":             {"POST", "/api/v1/pools", `{"name":"x","maxRunners":1,"harness":"A B"}`, "body.harness"},
-		"owner of a change":   {"PATCH", "/api/v1/pools/demo", `{"owner":"a\u0000b"}`, "body.owner"},
-		"a line in a cordon":  {"POST", "/api/v1/pools/demo/cordon", `{"reason":"a\u001b[31m"}`, "body.reason"},
-		"blank cordon reason": {"POST", "/api/v1/pools/demo/cordon", `{"reason":"  "}`, "body.reason"},
+		"null command":             {"POST", "/api/v1/runs", `{"project":"app","command":null}`, "body.command"},
+		"null body":                {"POST", "/api/v1/runs", `null`, "body"},
+		"not UTF-8":                {"POST", "/api/v1/runs", "{\"project\":\"app\",\"command\":[\"a\xff\"]}", "body.command[0]"},
+		"not UTF-8 nor JSON":       {"POST", "/api/v1/runs", "{\"project\":\xff", "body"},
+		"half a pair in a command": {"POST", "/api/v1/runs", `{"project":"app","command":["sh","a\ud800b"]}`, "body.command[1]"},
+		"half a pair in a ref":     {"POST", "/api/v1/runs", `{"project":"app","command":["a"],"ref":"\uDC00"}`, "body.ref"},
+		"half a pair in a name":    {"POST", "/api/v1/projects", `{"name":"a\ud800","remote":"https://git.example.com/a"}`, "body.name"},
+		"half a pair in a remote":  {"POST", "/api/v1/projects", `{"name":"a","remote":"https://git.example.com/\udbff"}`, "body.remote"},
+		"half a pair in a label":   {"POST", "/api/v1/pools", `{"name":"x","maxRunners":1,"labels":{"a":"\ud83d"}}`, "body.labels.a"},
+		"half a pair in an owner":  {"PATCH", "/api/v1/pools/demo", `{"owner":"user:\ud83d\u0041"}`, "body.owner"},
+		"half a pair in a reason":  {"POST", "/api/v1/pools/demo/cordon", `{"reason":"node \ud800 upgrades"}`, "body.reason"},
+		"half a pair in a binding": {"POST", "/api/v1/projects/app/executor", `{"executorId":"pool:\ud800"}`, "body.executorId"},
+		"control in a ref":         {"POST", "/api/v1/runs", `{"project":"app","command":["a"],"ref":"a\u0085b"}`, "body.ref"},
+		"bidi in a ref":            {"POST", "/api/v1/runs", `{"project":"app","command":["a"],"ref":"a\u202eb"}`, "body.ref"},
+		"label key":                {"POST", "/api/v1/pools", `{"name":"x","maxRunners":1,"labels":{"a b":"c"}}`, "body.labels"},
+		"label value":              {"POST", "/api/v1/pools", `{"name":"x","maxRunners":1,"labels":{"a":"\u0000"}}`, "body.labels.a"},
+		"audience":                 {"POST", "/api/v1/pools", `{"name":"x","maxRunners":1,"audience":["frob"]}`, "body.audience[0]"},
+		"owner":                    {"POST", "/api/v1/pools", `{"name":"x","maxRunners":1,"owner":"me"}`, "body.owner"},
+		"harness":                  {"POST", "/api/v1/pools", `{"name":"x","maxRunners":1,"harness":"A B"}`, "body.harness"},
+		"owner of a change":        {"PATCH", "/api/v1/pools/demo", `{"owner":"a\u0000b"}`, "body.owner"},
+		"a line in a cordon":       {"POST", "/api/v1/pools/demo/cordon", `{"reason":"a\u001b[31m"}`, "body.reason"},
+		"blank cordon reason":      {"POST", "/api/v1/pools/demo/cordon", `{"reason":"  "}`, "body.reason"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			status, problem := r.raw(c.method, c.path, c.body)
@@ -93,5 +103,20 @@ func TestRunsOfAProjectThatDoesNotExistAreNotAnEmptyList(t *testing.T) {
 	var problem *hubv1.Problem
 	if !errors.As(err, &problem) || problem.Code != hubv1.CodeNotFound {
 		t.Errorf("answered %v", err)
+	}
+}
+
+func TestWhatAControllerSaysOfItselfIsFitToBeShown(t *testing.T) {
+	r := serve(t, nil)
+	_, controller := r.pool("demo", 1)
+	for location, hello := range map[string]hubclient.Hello{
+		"query.instance": {Instance: "a\x1b[31m"}, "query.build": {Build: "\xff"}, "query.features": {Features: []string{"a\u202e"}},
+	} {
+		for _, err := range controller.PoolWatch(r.ctx(), hello) {
+			if p := wantCode(t, err, hubv1.CodeInvalid); len(p.Errors) != 1 || p.Errors[0].Location != location {
+				t.Errorf("%s: %+v", location, p.Errors)
+			}
+			break
+		}
 	}
 }

@@ -12,6 +12,9 @@ import (
 )
 
 const (
+	// apiBase is the part of the API for people.
+	apiBase = "/api/v1/"
+
 	apiPools    = "/api/v1/pools"
 	apiProjects = "/api/v1/projects"
 	apiRuns     = "/api/v1/runs"

@@ -99,18 +99,30 @@ func init() {
 		p := problem.New(problem.OfStatus(status), "%s", message)
 		p.Status = status
 		for _, err := range errs {
-			field := hubv1.FieldError{Message: "cannot be read"}
-			var detailer huma.ErrorDetailer
-			if errors.As(err, &detailer) {
-				detail := detailer.ErrorDetail()
-				field = hubv1.FieldError{Location: detail.Location, Message: detail.Message}
-			} else if status < 500 && err != nil {
-				field.Message = err.Error()
-			}
-			p.Errors = append(p.Errors, field)
+			p.Errors = append(p.Errors, fieldErrors(status, err)...)
 		}
 		return &document{*p}
 	}
+}
+
+// fieldErrors says what huma found wrong with a request.
+func fieldErrors(status int, err error) []hubv1.FieldError {
+	var detailer huma.ErrorDetailer
+	if errors.As(err, &detailer) {
+		detail := detailer.ErrorDetail()
+		// Of a body that was not decoded huma knows no more than the text.
+		if raw, whole := detail.Value.(string); whole && detail.Location == "body" {
+			if faulty := textErrors([]byte(raw)); len(faulty) > 0 {
+				return faulty
+			}
+		}
+		return []hubv1.FieldError{{Location: detail.Location, Message: detail.Message}}
+	}
+	field := hubv1.FieldError{Message: "cannot be read"}
+	if status < 500 && err != nil {
+		field.Message = err.Error()
+	}
+	return []hubv1.FieldError{field}
 }
 
 // failure turns a handler's error into what huma writes, and logs what is the

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"strings"
 	"unicode"
-	"unicode/utf8"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
@@ -16,11 +15,11 @@ import (
 	"cloop.dev/cloop/schemas"
 )
 
-// unmarshal decodes a body. The decoder would replace what is not UTF-8, and
-// something else than was asked for would be stored and run.
+// unmarshal decodes a body. The decoder would replace what stands for no
+// character, and something else than was asked for would be stored and run.
 func unmarshal(data []byte, into any) error {
-	if !utf8.Valid(data) {
-		return errors.New("the body is not UTF-8")
+	if faulty := textErrors(data); len(faulty) > 0 {
+		return errors.New(faulty[0].Message) // NewError names the fields
 	}
 	return json.Unmarshal(data, into)
 }

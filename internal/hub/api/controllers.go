@@ -5,10 +5,12 @@ import (
 	"net/http"
 	"strings"
 	"time"
+	"unicode/utf8"
 
 	"github.com/danielgtaylor/huma/v2"
 
 	"cloop.dev/cloop/apis/hubv1"
+	"cloop.dev/cloop/internal/hub/problem"
 	"cloop.dev/cloop/internal/hub/store"
 )
 
@@ -65,6 +67,9 @@ func (s *server) controllerWatch(ctx context.Context, in *struct {
 	if in.Features != "" {
 		controller.Features = strings.Split(in.Features, ",")
 	}
+	if err := checkController(controller); err != nil {
+		return nil, err
+	}
 	leave, err := s.Store.Arrive(ctx, controller)
 	if err != nil {
 		return nil, err
@@ -103,4 +108,19 @@ func (s *server) controllerWatch(ctx context.Context, in *struct {
 			}
 		},
 	})
+}
+
+// checkController holds what a controller says of itself to what a person's
+// terminal may be shown.
+func checkController(c store.Controller) error {
+	p := problem.New(hubv1.CodeInvalid, "the watch is not valid")
+	for _, text := range [][2]string{{"query.instance", c.Instance}, {"query.build", c.Build}, {"query.features", strings.Join(c.Features, ",")}} {
+		if !utf8.ValidString(text[1]) || strings.ContainsFunc(text[1], hidden) {
+			p.Errors = append(p.Errors, hubv1.FieldError{Location: text[0], Message: "must be UTF-8 without control characters"})
+		}
+	}
+	if len(p.Errors) > 0 {
+		return p
+	}
+	return nil
 }

@@ -1,0 +1,99 @@
+package api
+
+import (
+	"encoding/json"
+	"slices"
+	"strings"
+	"testing"
+	"unicode/utf8"
+)
+
+func TestTextThatADecoderWouldReplaceIsNamed(t *testing.T) {
+	for document, want := range map[string][]string{
+		`{"a":"b"}`:                                  nil,
+		`{"a":"\ufffd \u00e9 \ud83d\ude00"}`:         nil, // what stands for itself
+		`{"a":"\\ud800"}`:                            nil, // a backslash and five letters
+		`{"a":"\\\ud800"}`:                           {"body.a"},
+		`{"a":"\ud800"}`:                             {"body.a"},
+		`{"a":"\uDFFF"}`:                             {"body.a"},
+		`{"a":"\ud800\ud800"}`:                       {"body.a"},
+		`{"a":"\ude00\ud83d"}`:                       {"body.a"},
+		`{"a":"\ud83d\n\ude00"}`:                     {"body.a"},
+		`{"a":"\ud83dA"}`:                            {"body.a"},
+		`"\ud800"`:                                   {"body"},
+		`{"a": [1, -2.5e3, true, {"b" : "\ud800"}]}`: {"body.a[3].b"},
+		`{"a\"]}":{"b":["x",null,"\udc00"]}, "c":"\ud800"}`: {`body.a"]}.b[2]`, "body.c"},
+		`{"\ud800":1}`:             {"body"},
+		"{\"a\":[[],{},\"\xff\"]}": {"body.a[2]"},
+		"{\"a\":\"\xed\xa0\x80\"}": {"body.a"}, // half a pair as UTF-8 would write it
+		"{\"a\":":                  nil,        // the decoder says what is wrong
+		"\xff":                     {"body"},
+		`["` + strings.Repeat(`\ud800","`, 30) + `"]`: slices.Repeat([]string{"body"}, 20),
+	} {
+		var got []string
+		for _, field := range textErrors([]byte(document)) {
+			got = append(got, strings.TrimRight(field.Location, "0123456789[]"))
+			if strings.HasPrefix(document, `["`) {
+				continue
+			}
+			got[len(got)-1] = field.Location
+		}
+		if !slices.Equal(got, want) {
+			t.Errorf("%q: found %q, want %q", document, got, want)
+		}
+	}
+}
+
+// A document may be as hostile as the decoder bears.
+func TestADeepDocumentWithLongKeysIsScannedInTime(t *testing.T) {
+	document := `{"` + strings.Repeat("k", 500<<10) + `":` + strings.Repeat("[", 9000) + `"\ud800"` + strings.Repeat("]", 9000) + "}"
+	allocated := testing.Benchmark(func(b *testing.B) {
+		b.ReportAllocs()
+		for b.Loop() {
+			if found := textErrors([]byte(document)); len(found) != 1 || len(found[0].Location) > 300 {
+				b.Fatalf("found %d", len(found))
+			}
+		}
+	}).AllocedBytesPerOp()
+	if allocated > 16<<20 {
+		t.Errorf("scanning %d bytes takes %d bytes", len(document), allocated)
+	}
+}
+
+// What passes is decoded to exactly what was sent.
+func FuzzTextErrors(f *testing.F) {
+	for _, seed := range []string{`{"a":"\ud800"}`, `["\ud83d\ude00","\\u"]`, `{"a":{"b":[1,"\udc00"]}}`, "\"\xff\"", `"\"`, `{`} {
+		f.Add([]byte(seed))
+	}
+	f.Fuzz(func(t *testing.T, document []byte) {
+		found := textErrors(document)
+		var value any
+		if json.Unmarshal(document, &value) != nil || len(found) > 0 {
+			return
+		}
+		if !utf8.Valid(document) {
+			t.Fatalf("%q passes", document)
+		}
+		// Each U+FFFD of the value was sent as such.
+		sent := strings.Count(string(document), "\ufffd") + strings.Count(strings.ToLower(string(document)), `\ufffd`)
+		if replaced := countReplaced(value); replaced > sent {
+			t.Fatalf("%q passes, and %d characters are replaced", document, replaced-sent)
+		}
+	})
+}
+
+func countReplaced(value any) (n int) {
+	switch v := value.(type) {
+	case string:
+		n = strings.Count(v, "\ufffd")
+	case []any:
+		for _, item := range v {
+			n += countReplaced(item)
+		}
+	case map[string]any:
+		for key, item := range v {
+			n += strings.Count(key, "\ufffd") + countReplaced(item)
+		}
+	}
+	return n
+}
