@@ -3,12 +3,15 @@ package main
 import apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 
 // derive adds to files what other tools than Kubernetes read, made from the
-// definitions alone: path in the repository → content.
-func derive(files map[string][]byte, crds []*apiextensionsv1.CustomResourceDefinition, hints map[string]string) error {
-	if err := jsonSchemas(files, crds, hints); err != nil {
+// sources alone: path in the repository → content.
+func derive(files map[string][]byte, crds []*apiextensionsv1.CustomResourceDefinition, loaded *sources) error {
+	if err := jsonSchemas(files, crds, loaded.hints); err != nil {
 		return err
 	}
-	return cuePackages(files, crds)
+	if err := cuePackages(files, crds); err != nil {
+		return err
+	}
+	return kustomizeFiles(files, crds, &loaded.kustomize)
 }
 
 // jsonSchemas adds a schema for editors for each kind and version, and one for

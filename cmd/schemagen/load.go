@@ -22,6 +22,8 @@ type sources struct {
 	// places: a rule's message → the field to change, from the rule's own on;
 	// empty for a rule about its own field.
 	places map[string]string
+	// kustomize is what kustomize has to be told of the kinds.
+	kustomize kustomizeFacts
 }
 
 // loadSources evaluates the CUE package in dir. Every error of the sources is
@@ -40,6 +42,9 @@ func loadSources(dir string) (*sources, error) {
 		return nil, err
 	}
 	if err := export(value, "hints", &loaded.hints); err != nil {
+		return nil, err
+	}
+	if err := export(value, "kustomize", &loaded.kustomize); err != nil {
 		return nil, err
 	}
 	var err error

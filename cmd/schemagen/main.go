@@ -61,7 +61,7 @@ func generate(root string) (map[string][]byte, error) {
 	if files["schemas/crds/hints.json"], err = renderHints(loaded); err != nil {
 		return nil, err
 	}
-	if err := derive(files, crds, loaded.hints); err != nil {
+	if err := derive(files, crds, loaded); err != nil {
 		return nil, err
 	}
 	return files, nil

@@ -29,7 +29,7 @@ func TestGeneratedFilesAreCurrent(t *testing.T) {
 // A definition that is no longer generated would stay installed.
 func TestNoDefinitionIsLeftOver(t *testing.T) {
 	files := mustGenerate(t)
-	for _, folder := range []string{"schemas/crds", "schemas/jsonschema", "schemas/cue/v1alpha1", "kustomize/crd"} {
+	for _, folder := range []string{"schemas/crds", "schemas/jsonschema", "schemas/cue/v1alpha1", "kustomize/crd", "kustomize/components/kinds"} {
 		entries, err := os.ReadDir(filepath.Join(repository, folder))
 		if err != nil {
 			t.Fatal(err)
@@ -71,6 +71,8 @@ func TestHouseRulesRefuse(t *testing.T) {
 		"a text without bound":     {"poolsync.cue", "maxLength:   1024\n\t\t\t\t\"x-kub", "\"x-kub", "maxLength"},
 		"a field without meaning":  {"hubpool.cue", "description: \"Shown to whoever waits.\"", "", "description"},
 		"a required name unknown":  {"poolsync.cue", `required: ["path"]`, `required: ["pth"]`, "required"},
+		"a reference to no field":  {"kustomize.cue", `"spec.hubPool": ["HubPool"]`, `"spec.hubPol": ["HubPool"]`, "no field ExecutorPool spec.hubPol"},
+		"a name of nothing":        {"kustomize.cue", `"spec.template.runtimeClassName": ["RuntimeClass"]`, "", "spec.template.runtimeClassName"},
 		"a rule without a message": {"executorpool.cue", "message: #minAboveMax\n", "\n", "message"},
 	} {
 		t.Run(name, func(t *testing.T) {

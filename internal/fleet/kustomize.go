@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"path"
 	"path/filepath"
 	"strings"
@@ -19,6 +20,7 @@ import (
 	kfilesys "sigs.k8s.io/kustomize/kyaml/filesys"
 	"sigs.k8s.io/kustomize/kyaml/openapi"
 
+	manifests "cloop.dev/cloop/kustomize"
 	"cloop.dev/cloop/schemas"
 )
 
@@ -288,39 +290,17 @@ func (l *layer) applies(obj *unstructured.Unstructured, names []string) bool {
 
 // mergeKeys are the lists that a strategic merge patch merges rather than
 // replaces in the kinds that Git sync applies, as Kubernetes' OpenAPI document
-// has them. The cloop.dev kinds have none unless the kustomization brings an
-// OpenAPI file: what is rendered here is what kubectl, Flux and Argo CD render.
-func mergeKeys() spec.Definitions {
-	meta := definition(map[string]spec.Schema{
-		"finalizers":      mergedList("", spec.StringProperty()),
-		"ownerReferences": mergedList("uid", spec.MapProperty(nil)),
+// has them. The cloop.dev kinds have none unless the kustomization brings the
+// component with the rest of the document: what is rendered here is what
+// kubectl, Flux and Argo CD render.
+var mergeKeys = sync.OnceValue(func() spec.Definitions {
+	var document spec.Swagger
+	if err := document.UnmarshalJSON(manifests.OpenAPI()); err != nil {
+		// It is compiled in, and a test builds with it.
+		panic(fmt.Sprintf("read the embedded OpenAPI document: %v", err))
+	}
+	maps.DeleteFunc(document.Definitions, func(name string, _ spec.Schema) bool {
+		return strings.HasPrefix(name, "dev.cloop.")
 	})
-	definitions := spec.Definitions{}
-	for kind, fields := range map[[3]string]map[string]spec.Schema{
-		{"", "v1", "ServiceAccount"}:                 {"secrets": mergedList("name", spec.MapProperty(nil))},
-		{"", "v1", "ResourceQuota"}:                  {},
-		{"", "v1", "LimitRange"}:                     {},
-		{"networking.k8s.io", "v1", "NetworkPolicy"}: {},
-	} {
-		fields["metadata"] = meta
-		one := definition(fields)
-		one.Extensions = spec.Extensions{"x-kubernetes-group-version-kind": []any{
-			map[string]any{"group": kind[0], "version": kind[1], "kind": kind[2]},
-		}}
-		definitions[strings.Join(kind[:], ".")] = one
-	}
-	return definitions
-}
-
-func definition(properties map[string]spec.Schema) spec.Schema {
-	return spec.Schema{SchemaProps: spec.SchemaProps{Type: spec.StringOrArray{"object"}, Properties: properties}}
-}
-
-func mergedList(key string, items *spec.Schema) spec.Schema {
-	list := *spec.ArrayProperty(items)
-	list.Extensions = spec.Extensions{"x-kubernetes-patch-strategy": "merge"}
-	if key != "" {
-		list.Extensions["x-kubernetes-patch-merge-key"] = key
-	}
-	return list
-}
+	return document.Definitions
+})

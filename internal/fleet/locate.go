@@ -10,7 +10,7 @@ import (
 // locate puts a problem with an object at the place in the repository that sets
 // the field: the last document or patch that has it. A field that none has, one
 // that is missing or that a transformer made, is put at its nearest ancestor in
-// the object's own document.
+// the object's own document, or at the entry of a list that it is missing from.
 func (o *renderedObject) locate(problem schemas.Problem) schemas.Problem {
 	pointer, _ := pointerOf(o.Object.Object, problem.Field())
 	if len(o.layers) == 0 {
@@ -18,22 +18,108 @@ func (o *renderedObject) locate(problem schemas.Problem) schemas.Problem {
 		problem.Line, problem.Column = o.Position(pointer)
 		return problem
 	}
-	for i := len(o.layers) - 1; i >= 0 && pointer != ""; i-- {
-		// A patch repeats the identity of what it patches; only the object's own
-		// document gives it.
-		if o.layers[i].patch && identifies(pointer) {
-			continue
-		}
-		if line, column, ok := o.layers[i].sets(pointer); ok {
-			problem.File, problem.Line, problem.Column = o.layers[i].file, line, column
-			return problem
-		}
+	if o.setBy(&problem, pointer) {
+		return problem
+	}
+	if entry := entryOf(o.Object.Object, pointer); entry != "" && o.setBy(&problem, entry) {
+		return problem
 	}
 	problem.File, problem.Line, problem.Column = o.File, o.Line, 1
 	if own := o.layers[0]; own.document != nil && !own.patch {
 		problem.Line, problem.Column = own.document.Position(pointer)
 	}
 	return problem
+}
+
+// setBy puts a problem where the last layer that sets the field does.
+func (o *renderedObject) setBy(problem *schemas.Problem, pointer string) bool {
+	for i := len(o.layers) - 1; i >= 0 && pointer != ""; i-- {
+		layer := &o.layers[i]
+		// A patch repeats the identity of what it patches; only the object's own
+		// document gives it.
+		if layer.patch && identifies(pointer) {
+			continue
+		}
+		own := pointer
+		if layer.document != nil {
+			own = inLayer(o.Object.Object, layer.document.Object.Object, pointer)
+		}
+		if line, column, ok := layer.sets(own); ok {
+			problem.File, problem.Line, problem.Column = layer.file, line, column
+			return true
+		}
+	}
+	return false
+}
+
+// entryOf cuts a pointer to a field that the object lacks down to what it has,
+// if that is in a list: whoever wrote the entry left the field out. It is empty
+// otherwise.
+func entryOf(object map[string]any, pointer string) string {
+	var value any = object
+	var held strings.Builder
+	inList := false
+	for _, token := range tokens(pointer) {
+		_, list := value.([]any)
+		next, ok := lookup(value, "/"+escape(token))
+		if !ok {
+			break
+		}
+		inList = inList || list
+		held.WriteString("/" + escape(token))
+		value = next
+	}
+	if !inList {
+		return ""
+	}
+	return held.String()
+}
+
+// inLayer turns a pointer into the rendered object into one into a layer: where
+// a patch was merged into a list by key, an entry has another place in each.
+func inLayer(rendered, layer any, pointer string) string {
+	var own strings.Builder
+	for _, token := range tokens(pointer) {
+		next, _ := lookup(rendered, "/"+escape(token))
+		if list, ok := layer.([]any); ok {
+			token = entryIn(list, next, token)
+		}
+		layer, _ = lookup(layer, "/"+escape(token))
+		rendered = next
+		own.WriteString("/" + escape(token))
+	}
+	return own.String()
+}
+
+// entryIn finds a rendered entry in a layer's list. "-" is no entry.
+func entryIn(list []any, entry any, token string) string {
+	identity, ok := identityOf(entry)
+	if !ok {
+		return token
+	}
+	if at, err := strconv.Atoi(token); err == nil && at < len(list) {
+		if same, _ := identityOf(list[at]); same == identity {
+			return token
+		}
+	}
+	for i := range list {
+		if same, ok := identityOf(list[i]); ok && same == identity {
+			return strconv.Itoa(i)
+		}
+	}
+	return "-"
+}
+
+// identityOf is what tells an entry of a list from the others, as far as a
+// merge goes: its name, or a toleration's key.
+func identityOf(entry any) (string, bool) {
+	object, _ := entry.(map[string]any)
+	for _, field := range []string{"name", "key"} {
+		if text, ok := object[field].(string); ok {
+			return field + "=" + text, true
+		}
+	}
+	return "", false
 }
 
 func identifies(pointer string) bool {
