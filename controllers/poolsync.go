@@ -203,6 +203,7 @@ func (r *poolSyncReconciler) run(ctx context.Context, p *syncPass) {
 	m := p.memory
 	if p.full {
 		m.source = r.climb(ctx, p, []step{{"resolve", r.resolve}, {"build", r.build}})
+		r.recall(ctx, p)
 	}
 	p.fail(m.source)
 	if p.target = m.applied; m.source == nil {
@@ -263,7 +264,7 @@ func (r *poolSyncReconciler) settle(p *syncPass) {
 		}
 	}
 	if p.target != nil && p.fresh() {
-		p.status.LastAppliedRevision = p.target.revision
+		p.status.LastAppliedRevision, p.status.LastAppliedPath = p.target.revision, p.target.path
 	}
 	interval := p.sync.Spec.Interval.Duration
 	switch {

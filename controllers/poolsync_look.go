@@ -4,6 +4,8 @@ import (
 	"context"
 	"fmt"
 	"reflect"
+	"slices"
+	"strings"
 
 	"golang.org/x/sync/errgroup"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -118,11 +120,25 @@ func (s *sight) compare() {
 	switch {
 	case s.before == nil:
 	case s.changed():
-		s.edited = fleet.CompareSpecs(s.before, have, s.ignore)
+		s.edited = among(fleet.CompareSpecs(s.before, have, s.ignore), s.diffs)
 	default:
 		s.edited = s.diffs
 	}
 	s.unmarked = have != nil && (!contains(have.GetLabels(), s.want.GetLabels()) || !contains(have.GetAnnotations(), s.want.GetAnnotations()))
+}
+
+// among are the differences that touch one of the others: what somebody changed to
+// what Git wants now, or a sync that was cut short already has, is no drift.
+func among(diffs, others []fleet.FieldDiff) []fleet.FieldDiff {
+	return slices.DeleteFunc(diffs, func(d fleet.FieldDiff) bool {
+		return !slices.ContainsFunc(others, func(o fleet.FieldDiff) bool { return within(d.Path, o.Path) || within(o.Path, d.Path) })
+	})
+}
+
+// within says whether a JSON pointer leads to a field or below it.
+func within(pointer, field string) bool {
+	rest, ok := strings.CutPrefix(pointer, field)
+	return ok && (rest == "" || rest[0] == '/')
 }
 
 // contains says whether a map has all entries of another.

@@ -35,7 +35,9 @@ type leftover struct {
 func (r *poolSyncReconciler) prune(ctx context.Context, p *syncPass) *stageError {
 	wanted := inventoryOf(p.target.objects)
 	if !p.sync.Spec.Prune {
-		p.status.Inventory = wanted
+		if p.fresh() {
+			p.status.Inventory = wanted
+		}
 		return nil
 	}
 	obsolete := without(p.status.Inventory, p.target.byID)

@@ -148,27 +148,60 @@ func (r *poolSyncReconciler) build(ctx context.Context, p *syncPass) *stageError
 	if m.newest != nil && m.newest.revision == p.status.LastAttemptedRevision && m.newest.path == p.sync.Spec.Path {
 		return m.newest.refusal
 	}
-	// By its hash: the branch may have moved since it was resolved.
-	tree, err := m.git.Checkout(ctx, fleet.Ref{Commit: p.commit})
+	b, err := r.buildAt(ctx, p, p.commit, p.sync.Spec.Path, p.status.LastAttemptedRevision)
 	if err != nil {
-		return transient(v1alpha1.ReasonSourceUnavailable, err)
+		return err
+	}
+	m.newest = b
+	return b.refusal
+}
+
+// buildAt renders a path at a commit. A refusal is the build's, an error may pass.
+func (r *poolSyncReconciler) buildAt(ctx context.Context, p *syncPass, commit, path, revision string) (*build, *stageError) {
+	// By its hash: the branch may have moved since it was resolved.
+	tree, err := p.memory.git.Checkout(ctx, fleet.Ref{Commit: commit})
+	if err != nil {
+		return nil, transient(v1alpha1.ReasonSourceUnavailable, err)
 	}
 	defer func() {
 		if err := tree.Close(); err != nil {
 			logf.FromContext(ctx).Error(err, "leaves a tree behind", "dir", tree.Dir)
 		}
 	}()
-	b := &build{commit: p.commit, path: p.sync.Spec.Path, revision: p.status.LastAttemptedRevision, byID: map[objectID]*unstructured.Unstructured{}}
+	b := &build{commit: commit, path: path, revision: revision, byID: map[objectID]*unstructured.Unstructured{}}
 	p.built = true
 	b.refusal = r.render(ctx, p.sync, tree.Dir, b)
 	if b.refusal != nil && !b.refusal.stalled {
-		return b.refusal
+		return nil, b.refusal
 	}
-	m.newest = b
-	if m.applied == nil && b.refusal == nil && appliedWhole(p.sync, b.revision) {
-		m.applied = b
+	return b, nil
+}
+
+// recall makes applied what the status says was applied last, in a process that
+// does not remember it: the cluster is held to that while what Git says now
+// cannot be read or is refused, and what somebody changed since shows. It does
+// without where the commit cannot be had any more.
+func (r *poolSyncReconciler) recall(ctx context.Context, p *syncPass) {
+	m, revision, path := p.memory, p.status.LastAppliedRevision, p.status.LastAppliedPath
+	_, commit, _ := strings.Cut(revision, "sha1:")
+	if m.applied != nil || commit == "" || path == "" || m.git == nil {
+		return
 	}
-	return b.refusal
+	if m.newest != nil && m.newest.revision == revision && m.newest.path == path {
+		if m.newest.refusal == nil {
+			m.applied = m.newest
+		}
+		return
+	}
+	b, err := r.buildAt(ctx, p, commit, path, revision)
+	if err == nil {
+		err = b.refusal
+	}
+	if err != nil {
+		logf.FromContext(ctx).V(1).Info("does not recall what was applied", "revision", revision, "path", path, "error", err.message())
+		return
+	}
+	m.applied = b
 }
 
 // render fills a build. It is refused whole by whatever `cloop fleet check` calls an

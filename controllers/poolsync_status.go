@@ -31,14 +31,6 @@ func stalled(reason v1alpha1.Reason, cause error) *stageError {
 // message says what went wrong and what to do about it.
 func (e *stageError) message() string { return redact(e.cause.Error()) + ": " + e.reason.Remedy() }
 
-// appliedWhole says whether the status shows that a revision was applied for the
-// present spec and nothing was left to do.
-func appliedWhole(sync *v1alpha1.PoolSync, revision string) bool {
-	ready := meta.FindStatusCondition(sync.Status.Conditions, v1alpha1.ConditionReady)
-	return sync.Status.LastAppliedRevision == revision && ready != nil &&
-		ready.Status == metav1.ConditionTrue && ready.ObservedGeneration == sync.Generation
-}
-
 // conditions are what a pass makes of the conditions: the one place that maps an
 // outcome to them.
 func (r *poolSyncReconciler) conditions(p *syncPass) {

@@ -252,21 +252,6 @@ func TestCommitRewritesOnlyWhatItIsAbout(t *testing.T) {
 	}
 }
 
-func TestRestartKnowsWhatWasApplied(t *testing.T) {
-	s := newSyncStage(t, overlay("gpu"))
-	s.poolSync()
-	before := s.ready(v1alpha1.ReasonReconciliationSucceeded)
-	s.stop()
-	s.kubectlEdit("gpu", `{"spec":{"maxRunners":3}}`)
-	s.startController()
-	s.drift("what happened meanwhile shows", func(e v1alpha1.DriftEntry) bool {
-		return e.Path == "/spec/maxRunners" && e.Cause == v1alpha1.DriftClusterEdited && e.Corrected != nil
-	})
-	if got := s.sync(); got.Status.LastAppliedRevision != before.Status.LastAppliedRevision {
-		t.Errorf("applied %s", got.Status.LastAppliedRevision)
-	}
-}
-
 func TestNothingIsDeletedForWantOfReading(t *testing.T) {
 	s := newSyncStage(t, overlay("gpu", "batch"))
 	s.poolSync()

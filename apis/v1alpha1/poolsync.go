@@ -200,6 +200,8 @@ type PoolSyncStatus struct {
 	LastAttemptedRevision string `json:"lastAttemptedRevision,omitempty"`
 	// LastAppliedRevision is the newest revision applied whole.
 	LastAppliedRevision string `json:"lastAppliedRevision,omitempty"`
+	// LastAppliedPath is the path that it was applied from.
+	LastAppliedPath string `json:"lastAppliedPath,omitempty"`
 	// LastHandledReconcileAt is the last reconcile request that was served.
 	LastHandledReconcileAt string `json:"lastHandledReconcileAt,omitempty"`
 	// Inventory lists what this PoolSync applied.
