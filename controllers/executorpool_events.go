@@ -12,6 +12,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"cloop.dev/cloop/apis/v1alpha1"
+	"cloop.dev/cloop/internal/count"
 	"cloop.dev/cloop/internal/pool"
 )
 
@@ -63,17 +64,17 @@ func (a *actor) announce(plan pool.Plan) {
 	}
 	if a.started > 0 {
 		a.events.record(a.o.xpool, poolEvent{
-			reason: v1alpha1.ReasonScaledUp, message: fmt.Sprintf("started %d runners; the pool wants %d", a.started, want),
+			reason: v1alpha1.ReasonScaledUp, message: fmt.Sprintf("started %s; the pool wants %d", count.Of(a.started, "runner"), want),
 		})
 	}
 	if a.retired > 0 {
 		a.events.record(a.o.xpool, poolEvent{
-			reason: v1alpha1.ReasonScaledDown, message: fmt.Sprintf("retired %d runners; the pool wants %d", a.retired, want),
+			reason: v1alpha1.ReasonScaledDown, message: fmt.Sprintf("retired %s; the pool wants %d", count.Of(a.retired, "runner"), want),
 		})
 	}
 	if a.kept > 0 {
 		a.events.record(a.o.xpool, poolEvent{
-			reason: v1alpha1.ReasonRetireRefused, message: fmt.Sprintf("the hub did not retire %d runners: they were given runs meanwhile", a.kept),
+			reason: v1alpha1.ReasonRetireRefused, message: fmt.Sprintf("the hub did not retire %s that had been given work meanwhile", count.Of(a.kept, "runner")),
 		})
 	}
 }

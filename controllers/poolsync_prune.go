@@ -21,6 +21,7 @@ import (
 	"github.com/fluxcd/pkg/ssa"
 
 	"cloop.dev/cloop/apis/v1alpha1"
+	"cloop.dev/cloop/internal/count"
 )
 
 // leftover is an object that was applied and is not wanted any more.
@@ -109,8 +110,8 @@ func withinLimit(p *syncPass, doomed []*unstructured.Unstructured) *stageError {
 		names = append(names[:shown], fmt.Sprintf("and %d more", more))
 	}
 	return stalled(v1alpha1.ReasonPruneNeedsApproval, fmt.Errorf(
-		"%s lacks %d of %d objects, and one sync prunes at most %d and %d%%: %s; to approve: kubectl annotate --overwrite --namespace %s poolsync %s %s=%s",
-		p.target.revision, len(doomed), all, limit.Count, limit.Percent, strings.Join(names, ", "),
+		"%s lacks %d of %s, and one sync prunes at most %d and %d%%: %s; to approve: kubectl annotate --overwrite --namespace %s poolsync %s %s=%s",
+		p.target.revision, len(doomed), count.Of(all, "object"), limit.Count, limit.Percent, strings.Join(names, ", "),
 		p.sync.Namespace, p.sync.Name, v1alpha1.AnnotationApprovePrune, p.target.commit))
 }
 

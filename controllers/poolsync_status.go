@@ -10,6 +10,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"cloop.dev/cloop/apis/v1alpha1"
+	"cloop.dev/cloop/internal/count"
 )
 
 // stageError is why a step failed.
@@ -55,9 +56,9 @@ func (p *syncPass) success() string {
 	if p.target == nil {
 		return ""
 	}
-	message := fmt.Sprintf("applied %s: %d objects", p.target.revision, len(p.target.objects))
+	message := fmt.Sprintf("applied %s: %s", p.target.revision, count.Of(len(p.target.objects), "object"))
 	if p.target.hubPools > 0 {
-		message += fmt.Sprintf("; %d HubPools are left to the hub", p.target.hubPools)
+		message += fmt.Sprintf("; %s %s left to the hub", count.Of(p.target.hubPools, "HubPool"), count.Is(p.target.hubPools))
 	}
 	if p.waits > 0 {
 		message += "; " + p.waiting()
@@ -66,7 +67,7 @@ func (p *syncPass) success() string {
 }
 
 func (p *syncPass) waiting() string {
-	return fmt.Sprintf("waits for %d objects that were deleted to go, pools once their runners have finished", p.waits)
+	return fmt.Sprintf("waits for %s to go, pools once their runners have finished", count.Of(p.waits, "deleted object"))
 }
 
 func (r *poolSyncReconciler) set(p *syncPass, conditionType string, status metav1.ConditionStatus, reason v1alpha1.Reason, message string) {
@@ -129,7 +130,7 @@ func (r *poolSyncReconciler) setDrifted(p *syncPass) {
 	switch {
 	case open > 0:
 		r.set(p, v1alpha1.ConditionDrifted, metav1.ConditionTrue, v1alpha1.ReasonDriftDetected,
-			fmt.Sprintf("the cluster differs from Git in %d fields; status.drift lists them: %s", open, v1alpha1.ReasonDriftDetected.Remedy()))
+			fmt.Sprintf("the cluster differs from Git in %s; status.drift lists what: %s", count.Of(open, "field"), v1alpha1.ReasonDriftDetected.Remedy()))
 	case len(p.status.Drift) > 0:
 		r.set(p, v1alpha1.ConditionDrifted, metav1.ConditionFalse, v1alpha1.ReasonDriftCorrected, "what differed is as Git says again; status.drift lists it for ten minutes")
 	case p.target != nil:

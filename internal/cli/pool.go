@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"cloop.dev/cloop/apis/hubv1"
+	"cloop.dev/cloop/internal/count"
 	"cloop.dev/cloop/internal/hubclient"
 )
 
@@ -207,7 +208,7 @@ func (a *app) newPoolUpdateCommand() *cobra.Command {
 				return fmt.Errorf("update pool %s: %w", args[0], err)
 			}
 			return a.show(pool, func(w io.Writer) {
-				fmt.Fprintf(w, "Updated pool %s: at most %d runners.\n", pool.Name, pool.MaxRunners)
+				fmt.Fprintf(w, "Updated pool %s: at most %s.\n", pool.Name, count.Of(pool.MaxRunners, "runner"))
 				fmt.Fprintln(w, "A cluster's own spec.maxRunners is changed in Git; the lower of the two counts.")
 			})
 		},

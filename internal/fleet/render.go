@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"cloop.dev/cloop/apis/v1alpha1"
+	"cloop.dev/cloop/internal/count"
 )
 
 // causeRemedies: cause → what to do about it.
@@ -44,7 +45,7 @@ func (r *DriftReport) Text() string {
 		}
 	}
 	if !r.Any() {
-		fmt.Fprintf(&b, "No drift: %s compared.\n", counted(len(r.Pools), "pool"))
+		fmt.Fprintf(&b, "No drift: %s compared.\n", count.Of(len(r.Pools), "pool"))
 	}
 	for _, cause := range causes {
 		fmt.Fprintf(&b, "%s: %s\n", cause, CauseRemedy(cause))
@@ -53,13 +54,6 @@ func (r *DriftReport) Text() string {
 		fmt.Fprintf(&b, "note: %s\n", note)
 	}
 	return b.String()
-}
-
-func counted(n int, noun string) string {
-	if n == 1 {
-		return "1 " + noun
-	}
-	return fmt.Sprintf("%d %ss", n, noun)
 }
 
 func (p *PoolDrift) table(b *strings.Builder) {

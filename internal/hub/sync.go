@@ -16,6 +16,7 @@ import (
 	"k8s.io/utils/clock"
 
 	"cloop.dev/cloop/apis/hubv1"
+	"cloop.dev/cloop/internal/count"
 	"cloop.dev/cloop/internal/fleet"
 	"cloop.dev/cloop/internal/hub/store"
 	"cloop.dev/cloop/internal/retry"
@@ -282,7 +283,7 @@ func (f *follower) open() error {
 
 // message says what a revision's documents came to.
 func (f *follower) message(revision string, applied store.Applied) string {
-	text := fmt.Sprintf("%s at %s defines %d pools", f.config.Ref, fleet.Short(revision), len(f.documents))
+	text := fmt.Sprintf("%s at %s defines %s", f.config.Ref, fleet.Short(revision), count.Of(len(f.documents), "pool"))
 	for _, part := range []struct {
 		names []string
 		what  string

@@ -216,7 +216,7 @@ func (s *Supervisor) Kill() error {
 	select {
 	case left := <-s.cleared:
 		if left > 0 {
-			return fmt.Errorf("%d processes of the run are still alive after SIGKILL", left)
+			return fmt.Errorf("of the run, this many processes are still alive after SIGKILL: %d", left)
 		}
 		return nil
 	case <-s.died:

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"cloop.dev/cloop/apis/hubv1"
+	"cloop.dev/cloop/internal/count"
 	"cloop.dev/cloop/internal/hub/problem"
 )
 
@@ -345,7 +346,7 @@ func (tx *Tx) freeRun(actor string, run runRow, cause string) error {
 		return tx.settleRun(actor, run, outcome{state: hubv1.RunCancelled, reason: run.Reason + "; " + cause})
 	case run.State == hubv1.RunHanded && run.handOffs >= tx.store.Limits.MaxHandOffs:
 		return tx.settleRun(actor, run, outcome{state: hubv1.RunFailed,
-			reason: fmt.Sprintf("%d runners were handed the run and none started it; the last: %s", run.handOffs, cause)})
+			reason: fmt.Sprintf("no runner started the run, which was handed out %s; the last: %s", count.Of(run.handOffs, "time"), cause)})
 	case run.State == hubv1.RunHanded:
 		return tx.requeue(actor, run, run.Attempt, cause)
 	case run.Failover == hubv1.FailoverOnce && run.Attempt == 1:

@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"cloop.dev/cloop/apis/hubv1"
+	"cloop.dev/cloop/internal/count"
 	"cloop.dev/cloop/internal/hub/problem"
 	"cloop.dev/cloop/internal/hub/token"
 )
@@ -73,7 +74,7 @@ func (tx *Tx) mint(c Credential, pool poolRow, key string, out hubv1.MintRespons
 		return err
 	}
 	if held >= int64(pool.MaxRunners) {
-		return problem.New(hubv1.CodePoolAtMaximum, "pool %s has %d of at most %d runners", pool.Name, held, pool.MaxRunners)
+		return problem.New(hubv1.CodePoolAtMaximum, "pool %s has %d of at most %s", pool.Name, held, count.Of(pool.MaxRunners, "runner"))
 	}
 	if _, err := tx.exec(`INSERT INTO runners (id, pool_id, credential_id, key, state, token_hash, token_expires_at, created_at, revision)
 		VALUES (?, ?, ?, ?, 'starting', ?, ?, ?, 1)`,
