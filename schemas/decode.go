@@ -27,20 +27,27 @@ type Document struct {
 	Node *yamlv3.Node
 }
 
-// Decode splits a YAML or JSON stream into its objects. What cannot be decoded
-// is a Problem and the rest is returned all the same, except after a syntax
-// error: where the next document begins is then unknown. Empty documents are
-// skipped. A key that is written twice is a Problem; its last value counts, as
-// in an API server that only warns.
+// maxDocument is the most that an API server takes in one request, in bytes.
+const maxDocument = 3 << 20
+
+// Decode splits a YAML or JSON stream into its objects, those of a list one by
+// one. What cannot be decoded is a Problem and the rest is returned all the
+// same, except after a syntax error: where the next document begins is then
+// unknown. Empty documents are skipped. A key that is written twice is a
+// Problem; its last value counts, as in an API server that only warns.
 func Decode(file string, data []byte) ([]Document, []Problem) {
+	if bytes.HasPrefix(data, []byte("\xff\xfe")) || bytes.HasPrefix(data, []byte("\xfe\xff")) {
+		return nil, []Problem{syntaxAt(&yamlv3.Node{}, file, "the text is UTF-16", "save it as UTF-8")}
+	}
 	var documents []Document
 	var problems []Problem
-	parts, syntax := split(file, data)
+	parts, syntax := split(file, withoutMarks(data))
 	for _, part := range parts {
 		document, found := part.decode(file)
 		problems = append(problems, found...)
 		if document != nil {
-			documents = append(documents, *document)
+			flat, found := flatten(*document, maxLists)
+			documents, problems = append(documents, flat...), append(problems, found...)
 		}
 	}
 	if syntax != nil {
@@ -59,9 +66,37 @@ type part struct {
 	text []byte
 	// line on which text begins, counted from 1.
 	line int
+	// json: text is JSON, and is read as that.
+	json bool
 }
 
 func split(file string, data []byte) ([]part, *Problem) {
+	parts, rest := splitJSON(data)
+	if rest == len(data) {
+		return parts, nil
+	}
+	// Blanks in place of what was read keep the lines.
+	more, syntax := splitYAML(file, append(blank(data[:rest]), data[rest:]...))
+	return append(parts, more...), syntax
+}
+
+// blank returns as many lines as the text has, and nothing on them.
+func blank(text []byte) []byte {
+	return bytes.Repeat([]byte("\n"), len(lineOffsets(text))-2)
+}
+
+// withoutMarks drops byte order marks from the beginnings of documents: files
+// that were put after one another have several. A parser drops the first.
+func withoutMarks(data []byte) []byte {
+	if !bytes.Contains(data, []byte("\ufeff")) {
+		return data
+	}
+	return separatedMark.ReplaceAll(data, []byte("$1"))
+}
+
+var separatedMark = regexp.MustCompile(`(?m)(^---[ \t\r]*\n)\x{FEFF}`)
+
+func splitYAML(file string, data []byte) ([]part, *Problem) {
 	decoder := yamlv3.NewDecoder(bytes.NewReader(data))
 	var parts []part
 	var syntax *Problem
@@ -108,39 +143,109 @@ func (p part) decode(file string) (*Document, []Problem) {
 	if content.Kind == yamlv3.ScalarNode && content.Tag == "!!null" || content.Kind == 0 {
 		return nil, nil
 	}
-	at := func(node *yamlv3.Node, rule, message, hint string) Problem {
-		return Problem{Rule: rule, Severity: SeverityError, File: file,
-			Line: max(node.Line, 1), Column: max(node.Column, 1), Message: message, Hint: hint}
-	}
 	if content.Kind != yamlv3.MappingNode {
-		return nil, []Problem{at(content, RuleSyntax, "a document must be an object with apiVersion and kind", "")}
+		return nil, []Problem{syntaxAt(content, file, "a document must be an object with apiVersion and kind", "")}
 	}
-	asJSON, err := yaml.YAMLToJSON(p.text)
-	if err != nil {
-		line, message := yamlError(err, p.line-1)
-		broken := at(content, RuleSyntax, message, "")
-		if line > broken.Line {
-			broken.Line, broken.Column = line, 1
+	fields, broken := p.values(file, content)
+	if broken != nil {
+		return nil, []Problem{*broken}
+	}
+	document := &Document{Object: &unstructured.Unstructured{Object: fields}, File: file, Line: max(content.Line, 1), Node: content}
+	problems := duplicateKeys(document)
+	if missing := typeMeta(*document); len(missing) > 0 {
+		return nil, append(problems, missing...)
+	}
+	return document, problems
+}
+
+// values reads what a part says, as Kubernetes does.
+func (p part) values(file string, content *yamlv3.Node) (map[string]any, *Problem) {
+	fail := func(node *yamlv3.Node, message, hint string) (map[string]any, *Problem) {
+		broken := syntaxAt(node, file, message, hint)
+		return nil, &broken
+	}
+	asJSON := p.text
+	if !p.json {
+		if separator := behindSeparator(p.text); separator != "" {
+			return fail(&yamlv3.Node{Line: p.line}, "invalid Yaml document separator: "+separator, "put what follows --- on a line of its own; kubectl reads no other")
 		}
-		return nil, []Problem{broken}
+		var err error
+		if asJSON, err = yaml.YAMLToJSON(p.text); err != nil {
+			line, message := yamlError(err, p.line-1)
+			node, hint := unreadable(content, message)
+			if line > node.Line {
+				node = &yamlv3.Node{Line: line}
+			}
+			return fail(node, message, hint)
+		}
+	}
+	if len(asJSON) > maxDocument {
+		return fail(content, fmt.Sprintf("Request entity too large: limit is %d", maxDocument), "an API server takes no document of this size; split it")
 	}
 	fields := map[string]any{}
 	if err := json.Unmarshal(asJSON, &fields); err != nil {
-		return nil, []Problem{at(content, RuleSyntax, err.Error(), "")}
+		return fail(content, err.Error(), "")
 	}
-	object := &unstructured.Unstructured{Object: fields}
-	document := &Document{Object: object, File: file, Line: max(content.Line, 1), Node: content}
-	problems := duplicateKeys(document)
+	return fields, nil
+}
+
+// behindSeparator is what stands on a part's first line after ---, comments
+// aside.
+func behindSeparator(text []byte) string {
+	line := text
+	if end := bytes.IndexAny(text, "\r\n"); end >= 0 {
+		line = text[:end]
+	}
+	after, ok := bytes.CutPrefix(line, []byte("---"))
+	if after = bytes.TrimSpace(after); !ok || bytes.HasPrefix(after, []byte("#")) {
+		return ""
+	}
+	return string(after)
+}
+
+// unreadable finds the node that has no value in JSON, and says what to do.
+func unreadable(content *yamlv3.Node, message string) (*yamlv3.Node, string) {
+	switch {
+	case strings.Contains(message, "aliasing"), strings.Contains(message, "contains itself"):
+		return content, "write out what the aliases stand for"
+	case strings.Contains(message, "map key"):
+		return first(content, func(node *yamlv3.Node, key bool) bool {
+			return key && (node.Kind != yamlv3.ScalarNode && node.Kind != yamlv3.AliasNode || node.ShortTag() == "!!null")
+		}), "a key is a text; put it in quotes"
+	case strings.HasPrefix(message, "json: unsupported value"):
+		return first(content, func(node *yamlv3.Node, key bool) bool {
+			return !key && node.ShortTag() == "!!float" && strings.ContainsAny(node.Value, "iInN")
+		}), "put the value in quotes if it is meant as a text; JSON has no such number"
+	}
+	return content, ""
+}
+
+// first is the first node below parent that fits, or parent. Aliases are not
+// followed: what an alias names is met where it is written.
+func first(parent *yamlv3.Node, fits func(node *yamlv3.Node, key bool) bool) *yamlv3.Node {
+	for i, node := range parent.Content {
+		if fits(node, parent.Kind == yamlv3.MappingNode && i%2 == 0) {
+			return node
+		}
+		if found := first(node, fits); found != node {
+			return found
+		}
+	}
+	return parent
+}
+
+// typeMeta reports a document that does not say what it is.
+func typeMeta(d Document) []Problem {
+	var problems []Problem
 	for _, name := range []string{"apiVersion", "kind"} {
-		if text, ok := fields[name].(string); ok && text != "" {
+		if text, ok := d.Object.Object[name].(string); ok && text != "" {
 			continue
 		}
-		missing := at(content, RuleTypeMeta, "Required value", fmt.Sprintf("a document begins with apiVersion and kind; this one has no %s that is a string", name))
-		missing.Path = name
+		missing := syntaxAt(d.Node, d.File, "Required value", fmt.Sprintf("a document begins with apiVersion and kind; this one has no %s that is a string", name))
+		missing.Rule, missing.Path = RuleTypeMeta, name
 		problems = append(problems, missing)
-		document = nil
 	}
-	return document, problems
+	return problems
 }
 
 // duplicateKeys walks nodes rather than values: by then all but one are gone.
@@ -205,11 +310,15 @@ func yamlError(err error, offset int) (line int, message string) {
 // the broken mapping or list begins; the line after the longest text that
 // parses is where a person has to look.
 func brokenLine(data []byte, reported int) int {
-	// Each attempt parses again, so that a long tail is not tried to its end.
-	const attempts = 200
+	// Each attempt parses again, from the beginning: neither a long tail nor a
+	// large text is tried to its end.
+	const attempts, budget = 200, 8 << 20
 	offsets := lineOffsets(data)
-	broken := reported
+	broken, parsed := reported, 0
 	for line := reported; line < min(reported+attempts, len(offsets)-1); line++ {
+		if parsed += offsets[line]; parsed > budget {
+			break
+		}
 		if parses(data[:offsets[line]]) {
 			broken = line + 1
 		}

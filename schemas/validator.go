@@ -10,17 +10,17 @@ import (
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	structuralschema "k8s.io/apiextensions-apiserver/pkg/apiserver/schema"
 	"k8s.io/apiextensions-apiserver/pkg/apiserver/schema/cel"
+	"k8s.io/apiextensions-apiserver/pkg/apiserver/schema/cel/model"
 	"k8s.io/apiextensions-apiserver/pkg/apiserver/schema/defaulting"
 	"k8s.io/apiextensions-apiserver/pkg/apiserver/schema/listtype"
 	"k8s.io/apiextensions-apiserver/pkg/apiserver/schema/objectmeta"
 	"k8s.io/apiextensions-apiserver/pkg/apiserver/schema/pruning"
 	"k8s.io/apiextensions-apiserver/pkg/apiserver/validation"
-	metavalidation "k8s.io/apimachinery/pkg/api/validation"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	celconfig "k8s.io/apiserver/pkg/apis/cel"
+	"k8s.io/apiserver/pkg/cel/common"
 
 	"cloop.dev/cloop/apis/v1alpha1"
 )
@@ -97,7 +97,14 @@ func (v *Validator) Default(obj *unstructured.Unstructured) error {
 // created, sorted by position. Documents of other groups have no problems.
 // Unlike a server, which stops at the first group of them, it reports unknown
 // fields and everything else in one go. The document is not changed.
-func (v *Validator) Validate(d Document) []Problem {
+func (v *Validator) Validate(d Document) []Problem { return v.ValidateUpdate(nil, d) }
+
+// ValidateUpdate gives an API server's verdict on a document that is about to
+// replace old: rules on changes count, and what was wrong before and stays as it
+// is counts for nothing, as on a server from Kubernetes 1.30 on. Nil, or an
+// object of another kind, stands for none. Old may be what a cluster has or what
+// an earlier commit says; neither object is changed.
+func (v *Validator) ValidateUpdate(old *unstructured.Unstructured, d Document) []Problem {
 	gvk := d.Object.GroupVersionKind()
 	if !v.Known(gvk) {
 		return v.unknownKind(d, gvk)
@@ -106,7 +113,7 @@ func (v *Validator) Validate(d Document) []Problem {
 	if err := kind.load(); err != nil {
 		return []Problem{d.problem(RuleSchema, "", err.Error(), "this build of cloop is broken; use another")}
 	}
-	verdict := &verdict{document: &d, kind: kind, object: d.Object.DeepCopy()}
+	verdict := &verdict{document: &d, kind: kind, object: d.Object.DeepCopy(), old: kind.stored(old, gvk)}
 	if verdict.decode() {
 		verdict.validate()
 	}
@@ -147,6 +154,10 @@ type verdict struct {
 	document *Document
 	kind     *kindValidator
 	object   *unstructured.Unstructured
+	// old is what object replaces, as a server stored it; nil: nothing.
+	old *unstructured.Unstructured
+	// pairs match the object's fields with the old one's; nil without an old one.
+	pairs    *common.CorrelatedObject
 	problems []Problem
 }
 
@@ -175,16 +186,20 @@ func (c *verdict) decode() bool {
 		}
 	}
 	delete(c.object.Object, "status")
+	if c.old == nil {
+		return true
+	}
+	if status, ok := c.old.Object["status"]; ok {
+		c.object.Object["status"] = status
+	}
+	c.pairs = common.NewCorrelatedObject(c.object.Object, c.old.Object, &model.Structural{Structural: c.kind.structural})
 	return true
 }
 
 func (c *verdict) validate() {
 	ctx := context.Background()
-	var errs field.ErrorList
-	metadata := c.metadata(ctx)
-	errs = append(errs, validation.ValidateCustomResource(nil, c.object.Object, c.kind.schema)...)
-	errs = append(errs, objectmeta.Validate(ctx, nil, c.object.Object, c.kind.structural, false)...)
-	errs = append(errs, listtype.ValidateListSetsAndMaps(nil, c.kind.structural, c.object.Object)...)
+	metadata := c.metadata()
+	errs := c.structure(ctx)
 	c.addErrors(RuleMetadata, metadata)
 	c.addErrors(RuleSchema, errs)
 	if c.kind.cel == nil {
@@ -196,28 +211,33 @@ func (c *verdict) validate() {
 		c.problems[len(c.problems)-1].Severity = SeverityWarning
 		return
 	}
-	broken, _ := c.kind.cel.Validate(ctx, nil, c.kind.structural, c.object.Object, nil, celconfig.RuntimeCELCostBudget)
-	c.addErrors(RuleCEL, broken)
+	c.addErrors(RuleCEL, c.rules(ctx))
 }
 
-// metadata checks what holds for every object. A document without a namespace
-// is meant for the one it will be applied to, as for kubectl.
-func (c *verdict) metadata(ctx context.Context) field.ErrorList {
-	meta, _, err := objectmeta.GetObjectMeta(c.object.Object, false)
-	if err != nil {
-		return field.ErrorList{field.Invalid(field.NewPath("metadata"), nil, err.Error())}
+// structure checks types, bounds, patterns and lists.
+func (c *verdict) structure(ctx context.Context) field.ErrorList {
+	var errs field.ErrorList
+	if c.old == nil {
+		errs = validation.ValidateCustomResource(nil, c.object.Object, c.kind.schema)
+	} else {
+		errs = validation.ValidateCustomResourceUpdate(nil, c.object.Object, c.old.Object, c.kind.schema, validation.WithRatcheting(c.pairs))
 	}
-	if meta == nil {
-		meta = &metav1.ObjectMeta{}
+	errs = append(errs, objectmeta.Validate(ctx, nil, c.object.Object, c.kind.structural, false)...)
+	if c.old == nil || len(listtype.ValidateListSetsAndMaps(nil, c.kind.structural, c.old.Object)) == 0 {
+		errs = append(errs, listtype.ValidateListSetsAndMaps(nil, c.kind.structural, c.object.Object)...)
 	}
-	if meta.Namespace == "" {
-		meta.Namespace = metav1.NamespaceDefault
+	return errs
+}
+
+// rules evaluates the CEL rules.
+func (c *verdict) rules(ctx context.Context) field.ErrorList {
+	const budget = celconfig.RuntimeCELCostBudget
+	if c.old == nil {
+		broken, _ := c.kind.cel.Validate(ctx, nil, c.kind.structural, c.object.Object, nil, budget)
+		return broken
 	}
-	if meta.Name == "" && meta.GenerateName != "" {
-		// The server adds as many letters before it looks at the name.
-		meta.Name = meta.GenerateName + "xxxxx"
-	}
-	return metavalidation.ValidateObjectMeta(meta, true, metavalidation.NameIsDNSSubdomain, field.NewPath("metadata"))
+	broken, _ := c.kind.cel.Validate(ctx, nil, c.kind.structural, c.object.Object, c.old.Object, budget, cel.WithRatcheting(c.pairs))
+	return broken
 }
 
 // blocking says whether an API server evaluates no CEL rule for these errors:
@@ -241,23 +261,15 @@ func (c *verdict) addErrors(rule string, errs field.ErrorList) {
 		problem := c.document.problem(rule, path, err.ErrorBody(), c.kind.hint(err))
 		if place := advices().Places[err.Detail]; place != "" && rule == RuleCEL {
 			problem.At = strings.TrimPrefix(path+place, ".")
-			problem.Line, problem.Column = c.document.positionOf(problem.At)
+		} else if _, field, ok := strings.Cut(err.Detail, " (default format) in "); ok && path == "" {
+			// Of a number that is not whole the server names the field here alone.
+			problem.At = field
 		}
+		problem.Line, problem.Column = c.document.positionOf(problem.Field())
 		c.problems = append(c.problems, problem)
 	}
 }
 
 func (c *verdict) add(rule, path, message, hint string) {
 	c.problems = append(c.problems, c.document.problem(rule, path, message, hint))
-}
-
-// metadataPath finds the field in encoding/json's words for a wrong type:
-// "… into Go struct field ObjectMeta.labels of type string".
-func metadataPath(err error) string {
-	_, after, ok := strings.Cut(err.Error(), "Go struct field ObjectMeta.")
-	if !ok {
-		return "metadata"
-	}
-	name, _, _ := strings.Cut(after, " ")
-	return "metadata." + name
 }
