@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"testing"
@@ -68,6 +69,50 @@ func TestRulesCompileOnTheOldestKubernetes(t *testing.T) {
 	}
 }
 
+// What a server of 1.27 does not know, its strict decoding refuses, and kubectl
+// asks for that. It would drop reason, fieldPath and optionalOldSelf otherwise.
+func TestRulesUseKeywordsOfTheOldestKubernetes(t *testing.T) {
+	documents, problems := Decode("crds", CRDYAML())
+	if len(problems) > 0 {
+		t.Fatal(problems)
+	}
+	rules := 0
+	var walk func(path string, node any)
+	walk = func(path string, node any) {
+		switch node := node.(type) {
+		case []any:
+			for i, item := range node {
+				walk(fmt.Sprintf("%s[%d]", path, i), item)
+			}
+		case map[string]any:
+			if list, ok := node["x-kubernetes-validations"].([]any); ok {
+				for _, rule := range list {
+					rules++
+					keywords := slices.Sorted(maps.Keys(rule.(map[string]any)))
+					if !slices.Equal(keywords, []string{"message", "rule"}) {
+						t.Errorf("%s: a rule has %v, want message and rule alone", path, keywords)
+					}
+				}
+			}
+			for name, child := range node {
+				walk(path+"."+name, child)
+			}
+		}
+	}
+	for _, document := range documents {
+		walk(document.Object.GetName(), document.Object.Object)
+	}
+	if rules == 0 {
+		t.Error("no rule was found")
+	}
+}
+
+// saysEnough are messages that leave nothing open; those of #Duration name the
+// bounds.
+var saysEnough = map[string]bool{
+	"must be between 0s and 24h": true, "must be between 1s and 24h": true, "must be between 1s and 1h": true, "must be between 1h and 8760h": true,
+}
+
 func TestEveryPatternAndRuleHasAHint(t *testing.T) {
 	used := map[string]bool{}
 	for _, crd := range mustCRDs(t) {
@@ -85,8 +130,16 @@ func TestEveryPatternAndRuleHasAHint(t *testing.T) {
 				if rule.Rule == "" || rule.Message == "" {
 					t.Errorf("%s %s: a rule needs a text and a message", crd.Spec.Names.Kind, path)
 				}
+				if hints()[rule.Message] == "" && !saysEnough[rule.Message] {
+					t.Errorf("%s %s: no hint for %q", crd.Spec.Names.Kind, path, rule.Message)
+				}
 			}
 		})
+	}
+	for message := range advices().Places {
+		if !used[message] {
+			t.Errorf("there is a place for %q, which no rule says", message)
+		}
 	}
 	for key := range hints() {
 		if !used[key] {
@@ -108,21 +161,26 @@ func TestRequiredNamesAreFields(t *testing.T) {
 	}
 }
 
-func TestColumnsAreThoseOfTheSpec(t *testing.T) {
+// What kubectl get prints, with -o wide in brackets, and what it is called by.
+func TestColumnsAndNames(t *testing.T) {
 	want := map[string]string{
-		v1alpha1.ExecutorPoolKind: "DESIRED RUNNERS BUSY IDLE QUEUED READY AGE",
-		v1alpha1.HubPoolKind:      "MAX HARNESS AGE",
-		v1alpha1.PoolSyncKind:     "READY STATUS REVISION AGE",
+		v1alpha1.ExecutorPoolKind: "DESIRED RUNNERS BUSY IDLE QUEUED READY (VOLUMES) AGE: xpool cloop",
+		v1alpha1.HubPoolKind:      "MAX HARNESS (DELETION) AGE: hpool cloop",
+		v1alpha1.PoolSyncKind:     "READY STATUS REVISION (SUSPENDED) AGE: psync cloop",
 	}
 	for _, crd := range mustCRDs(t) {
 		var got []string
 		for _, column := range crd.Spec.Versions[0].AdditionalPrinterColumns {
-			if column.Priority == 0 {
-				got = append(got, strings.ToUpper(column.Name))
+			name := strings.ToUpper(column.Name)
+			if column.Priority > 0 {
+				name = "(" + name + ")"
 			}
+			got = append(got, name)
 		}
-		if text := strings.Join(got, " "); text != want[crd.Spec.Names.Kind] {
-			t.Errorf("%s prints %s, want %s", crd.Spec.Names.Kind, text, want[crd.Spec.Names.Kind])
+		names := crd.Spec.Names
+		text := strings.Join(got, " ") + ": " + strings.Join(append(names.ShortNames, names.Categories...), " ")
+		if text != want[names.Kind] {
+			t.Errorf("%s prints and is called %s, want %s", names.Kind, text, want[names.Kind])
 		}
 	}
 }
@@ -144,10 +202,14 @@ func TestCRDYAMLIsTheDefinitions(t *testing.T) {
 // The constants that a status carries are those that the definition allows.
 func TestEnumsAreTheConstants(t *testing.T) {
 	want := map[string][]string{
-		"ExecutorPool status.drift[].cause": {v1alpha1.DriftCommitNotApplied, v1alpha1.DriftClusterEdited, v1alpha1.DriftHubEdited, v1alpha1.DriftConverging, v1alpha1.DriftRuleBroken},
-		"PoolSync status.drift[].cause":     {v1alpha1.DriftCommitNotApplied, v1alpha1.DriftClusterEdited, v1alpha1.DriftHubEdited, v1alpha1.DriftConverging, v1alpha1.DriftRuleBroken},
-		"PoolSync spec.drift.mode":          {v1alpha1.DriftCorrect, v1alpha1.DriftReport},
-		"HubPool spec.deletionPolicy":       {v1alpha1.DeletionOrphan, v1alpha1.DeletionRevoke},
+		"ExecutorPool status.drift[].cause":           {v1alpha1.DriftCommitNotApplied, v1alpha1.DriftClusterEdited, v1alpha1.DriftHubEdited, v1alpha1.DriftConverging, v1alpha1.DriftRuleBroken},
+		"PoolSync status.drift[].cause":               {v1alpha1.DriftCommitNotApplied, v1alpha1.DriftClusterEdited, v1alpha1.DriftHubEdited, v1alpha1.DriftConverging, v1alpha1.DriftRuleBroken},
+		"PoolSync spec.drift.mode":                    {v1alpha1.DriftCorrect, v1alpha1.DriftReport},
+		"PoolSync spec.sourceRef.kind":                {v1alpha1.SourceGitRepository, v1alpha1.SourceOCIRepository, v1alpha1.SourceBucket},
+		"PoolSync spec.source.git.verify.mode":        {v1alpha1.VerifyHead, v1alpha1.VerifyTag, v1alpha1.VerifyTagAndHead},
+		"ExecutorPool spec.persistence.reclaimPolicy": {v1alpha1.ReclaimDelete, v1alpha1.ReclaimRetain},
+		"ExecutorPool spec.persistence.mounts[]":      {v1alpha1.MountWorkspace, v1alpha1.MountGitCache, v1alpha1.MountToolCache},
+		"HubPool spec.deletionPolicy":                 {v1alpha1.DeletionOrphan, v1alpha1.DeletionRevoke},
 	}
 	for _, crd := range mustCRDs(t) {
 		eachProps("", crd.Spec.Versions[0].Schema.OpenAPIV3Schema, func(path string, props *apiextensionsv1.JSONSchemaProps) {
