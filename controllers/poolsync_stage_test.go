@@ -33,8 +33,10 @@ type syncStage struct {
 	ns     string
 	git    *fleettest.Server
 	cache  string
-	clock  clock.PassiveClock
-	stop   func()
+	// name is the PoolSync's.
+	name  string
+	clock clock.PassiveClock
+	stop  func()
 }
 
 const fleetRepository = "fleet"
@@ -92,7 +94,7 @@ func newSyncStage(t *testing.T, files map[string]string) *syncStage {
 	}
 	s := &syncStage{
 		t: t, ctx: t.Context(), config: config, client: c, ns: clustertest.Namespace(t, config),
-		git: fleettest.Serve(t), cache: t.TempDir(), clock: clock.RealClock{},
+		git: fleettest.Serve(t), cache: t.TempDir(), name: "fleet", clock: clock.RealClock{},
 	}
 	s.git.Create(fleetRepository)
 	s.git.Commit(fleetRepository, files)
@@ -165,11 +167,11 @@ func (s *syncStage) create(object client.Object) {
 	}
 }
 
-// poolSync creates the PoolSync "fleet", changed as the test wants.
+// poolSync creates the PoolSync, changed as the test wants.
 func (s *syncStage) poolSync(change ...func(*v1alpha1.PoolSyncSpec)) {
 	s.t.Helper()
 	sync := &v1alpha1.PoolSync{
-		ObjectMeta: metav1.ObjectMeta{Namespace: s.ns, Name: "fleet"},
+		ObjectMeta: metav1.ObjectMeta{Namespace: s.ns, Name: s.name},
 		Spec: v1alpha1.PoolSyncSpec{
 			Interval: metav1.Duration{Duration: time.Hour}, Timeout: metav1.Duration{Duration: time.Minute},
 			RetryInterval: &metav1.Duration{Duration: time.Second},
@@ -189,7 +191,7 @@ func (s *syncStage) poolSync(change ...func(*v1alpha1.PoolSyncSpec)) {
 func (s *syncStage) get() *v1alpha1.PoolSync {
 	s.t.Helper()
 	sync := &v1alpha1.PoolSync{}
-	if err := s.client.Get(context.Background(), client.ObjectKey{Namespace: s.ns, Name: "fleet"}, sync); err != nil {
+	if err := s.client.Get(context.Background(), client.ObjectKey{Namespace: s.ns, Name: s.name}, sync); err != nil {
 		s.t.Fatal(err)
 	}
 	return sync
@@ -241,7 +243,7 @@ func (s *syncStage) until(what string, so func() bool) {
 	for !so() {
 		if time.Now().After(deadline) {
 			sync := &v1alpha1.PoolSync{}
-			_ = s.client.Get(context.Background(), client.ObjectKey{Namespace: s.ns, Name: "fleet"}, sync)
+			_ = s.client.Get(context.Background(), client.ObjectKey{Namespace: s.ns, Name: s.name}, sync)
 			s.t.Fatalf("not in %s: %s\n%+v", patience, what, sync.Status)
 		}
 		time.Sleep(10 * time.Millisecond)

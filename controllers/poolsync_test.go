@@ -445,3 +445,25 @@ func TestDeletedSyncPrunesAndWaits(t *testing.T) {
 		t.Error("b is there")
 	}
 }
+
+// A name that is too long for the label that marks what was applied would belong
+// to nobody, or to a PoolSync with the same beginning.
+func TestNameIsALabel(t *testing.T) {
+	s := newSyncStage(t, overlay("gpu"))
+	s.name = strings.Repeat("a", 64)
+	err := s.client.Create(s.ctx, &v1alpha1.PoolSync{
+		ObjectMeta: metav1.ObjectMeta{Namespace: s.ns, Name: s.name},
+		Spec:       v1alpha1.PoolSyncSpec{Path: ".", Source: v1alpha1.PoolSyncSource{Git: v1alpha1.GitSource{URL: s.git.URL(fleetRepository)}}},
+	})
+	if err == nil || !strings.Contains(err.Error(), "metadata.name: Too long: may not be more than 63 bytes") {
+		t.Errorf("with 64 letters: %v", err)
+	}
+	s.name = s.name[1:]
+	s.poolSync()
+	s.ready(v1alpha1.ReasonReconciliationSucceeded)
+	if got := s.pool("gpu").Labels[v1alpha1.LabelPoolSyncName]; got != s.name {
+		t.Errorf("the pool is %q's", got)
+	}
+	s.kubectlEdit("gpu", `{"spec":{"maxRunners":3}}`)
+	s.until("an edit is taken back", func() bool { return s.pool("gpu").Spec.MaxRunners == 4 })
+}
