@@ -403,7 +403,7 @@ func (a *actor) finish(ctx context.Context) (bool, error) {
 			return false, fmt.Errorf("list each %s of ExecutorPool %s: %w", kind, a.o.xpool.Name, err)
 		}
 		for i := range left.Items {
-			if left.Items[i].Annotations[v1alpha1.AnnotationMintKey] != "" {
+			if isRunnerOf(a.o.xpool, &left.Items[i]) {
 				return false, nil
 			}
 		}

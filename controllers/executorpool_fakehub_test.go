@@ -24,6 +24,7 @@ type fakeHub struct {
 	server *httptest.Server
 
 	mu         sync.Mutex // guards what follows
+	id         string
 	revision   int64
 	max        int32
 	queued     int32
@@ -44,7 +45,7 @@ type fakeRunner struct {
 
 func newFakeHub(t testing.TB, maxRunners int32) *fakeHub {
 	h := &fakeHub{
-		revision: 1, max: maxRunners, credential: fakeCredential, changed: make(chan struct{}),
+		id: "pool-1", revision: 1, max: maxRunners, credential: fakeCredential, changed: make(chan struct{}),
 		gone: map[string]hubv1.GoneRequest{},
 	}
 	mux := http.NewServeMux()
@@ -177,7 +178,7 @@ func (h *fakeHub) snapshot() hubv1.PoolSnapshot {
 	s := hubv1.PoolSnapshot{
 		Revision: h.revision, Features: []string{hubv1.FeatureRunnerStates, hubv1.FeatureRunnerGone}, Queued: h.queued,
 		Pool: hubv1.Pool{
-			ID: "pool-1", Name: "gpu", State: hubv1.PoolActive,
+			ID: h.id, Name: "gpu", State: hubv1.PoolActive,
 			PoolDefinition: hubv1.PoolDefinition{MaxRunners: h.max},
 		},
 	}

@@ -109,8 +109,8 @@ func (r *executorPoolReconciler) observeCluster(ctx context.Context, o *observat
 	handled := map[types.UID]bool{}
 	for i := range pods.Items {
 		pod := &pods.Items[i]
-		if pod.Annotations[v1alpha1.AnnotationMintKey] == "" {
-			continue // not the controller's
+		if !isRunnerOf(o.xpool, pod) {
+			continue
 		}
 		if o.memory.handled[pod.UID] {
 			handled[pod.UID] = true
@@ -125,13 +125,21 @@ func (r *executorPoolReconciler) observeCluster(ctx context.Context, o *observat
 	}
 	for i := range secrets.Items {
 		secret := &secrets.Items[i]
-		if secret.Annotations[v1alpha1.AnnotationMintKey] == "" {
+		if !isRunnerOf(o.xpool, secret) {
 			continue
 		}
 		o.secrets[secret.Name] = secret
 		o.snapshot.Secrets = append(o.snapshot.Secrets, secretOf(secret))
 	}
 	return nil
+}
+
+// isRunnerOf says whether an object with the pool's label is a runner's of that
+// pool. The label alone may be another's: of a long name it holds a short form,
+// which is a legal name too.
+func isRunnerOf(xpool *v1alpha1.ExecutorPool, object metav1.Object) bool {
+	annotations := object.GetAnnotations()
+	return annotations[v1alpha1.AnnotationPoolName] == xpool.Name && annotations[v1alpha1.AnnotationMintKey] != ""
 }
 
 // duplicate names an older ExecutorPool that serves the same hub pool.

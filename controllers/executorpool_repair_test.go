@@ -5,6 +5,8 @@ import (
 	"testing"
 	"time"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"cloop.dev/cloop/apis/hubv1"
@@ -95,4 +97,51 @@ func TestTellsTheHubOfADeletedPod(t *testing.T) {
 		t.Fatal(err)
 	}
 	s.until("the runner is retired", func() bool { return s.hub.state(runner) == hubv1.RunnerRetired })
+}
+
+// The label of a pool whose name is too long for a label's value may be another
+// pool's name, whose runners are none of its business.
+func TestALongPoolNameIsNotTakenForAnother(t *testing.T) {
+	s := newStage(t, 4)
+	long := strings.Repeat("a", 70)
+	twin := podspec.LabelValue(long)
+	other := newFakeHub(t, 4)
+	other.id = "pool-2"
+	create := func(name string, hub *fakeHub) *v1alpha1.ExecutorPool {
+		t.Helper()
+		p := &v1alpha1.ExecutorPool{
+			ObjectMeta: metav1.ObjectMeta{Namespace: s.ns, Name: name},
+			Spec: v1alpha1.ExecutorPoolSpec{
+				HubURL: hub.server.URL, HubCABundle: hub.bundle(), MaxRunners: 4, ScaleDownDelay: metav1.Duration{Duration: time.Hour},
+				PoolCredentialSecretRef: v1alpha1.SecretKeyRef{Name: "gpu-pool-credential", Key: "credential"},
+			},
+		}
+		s.create(p)
+		return p
+	}
+	create(twin, s.hub)
+	s.hub.queue(1)
+	pod := s.untilPods(1)[0]
+	p := create(long, other)
+	other.queue(1)
+	s.untilPods(2)
+	own := podspec.PodName(long, "")
+	for _, each := range s.pods() {
+		if each.Name == pod.Name {
+			continue
+		}
+		if own = each.Name; each.Labels[v1alpha1.LabelExecutorPool] != twin || each.Annotations[v1alpha1.AnnotationPoolName] != long {
+			t.Errorf("the Pod of the long name has %v and %v", each.Labels, each.Annotations)
+		}
+	}
+	// Deleting the one drains it, and leaves the other's Pod and Secret.
+	if err := s.client.Delete(s.ctx, p); err != nil {
+		t.Fatal(err)
+	}
+	s.until("the pool with the long name goes", func() bool {
+		return apierrors.IsNotFound(s.client.Get(s.ctx, client.ObjectKeyFromObject(p), p))
+	})
+	if left := s.untilPods(1); left[0].UID != pod.UID || left[0].DeletionTimestamp != nil || s.hub.alive() != 1 || other.alive() != 0 {
+		t.Errorf("%s is left of %s and %s; %d and %d runners", left[0].Name, pod.Name, own, s.hub.alive(), other.alive())
+	}
 }
