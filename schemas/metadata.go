@@ -51,11 +51,16 @@ func (c *verdict) metadata() field.ErrorList {
 		return c.metadataChange(meta, at)
 	}
 	meta.Namespace = cmp.Or(meta.Namespace, metav1.NamespaceDefault)
-	if meta.Name == "" && meta.GenerateName != "" {
-		// The server adds as many letters before it looks at the name.
-		meta.Name = meta.GenerateName + "xxxxx"
-	}
 	return metavalidation.ValidateObjectMeta(meta, true, metavalidation.NameIsDNSSubdomain, at)
+}
+
+// generateName gives a new object the name that a server would, with the same
+// letters each time: everything else is judged with it.
+func generateName(meta *metav1.ObjectMeta) {
+	const longest, letters = 58, "xxxxx"
+	if meta.Name == "" && meta.GenerateName != "" {
+		meta.Name = meta.GenerateName[:min(len(meta.GenerateName), longest)] + letters
+	}
 }
 
 // metadataChange checks the metadata against the old object's. What a server

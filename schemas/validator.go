@@ -180,6 +180,9 @@ func (c *verdict) decode() bool {
 	// The server takes kind, apiVersion and metadata from the strict reading,
 	// and status only through its subresource.
 	if found {
+		if c.old == nil {
+			generateName(meta)
+		}
 		if err := objectmeta.SetObjectMeta(c.object.Object, meta); err != nil {
 			c.add(RuleMetadata, "metadata", err.Error(), "")
 			return false
