@@ -1,0 +1,97 @@
+package output
+
+import (
+	"fmt"
+	"strings"
+	"unicode"
+	"unicode/utf8"
+
+	"cloop.dev/cloop/schemas"
+)
+
+const (
+	// maxMessage bounds a text in bytes: a message may quote a value of a
+	// megabyte.
+	maxMessage = 2000
+	// maxName bounds the name of a file, an object or a field in a text that
+	// has room for few of them. A place in the repository is never shortened.
+	maxName = 300
+)
+
+// visible is text on one line in which everything can be seen: what is not
+// UTF-8, control characters, line breaks, and characters that only direct how
+// others are shown (bidirectional overrides, zero width) become escapes. The
+// result is fit for XML 1.0 too.
+func visible(text string) string {
+	if !strings.ContainsFunc(text, hidden) {
+		return text
+	}
+	var b strings.Builder
+	b.Grow(len(text) + 16)
+	for len(text) > 0 {
+		r, size := utf8.DecodeRuneInString(text)
+		switch {
+		case r == utf8.RuneError && size == 1:
+			fmt.Fprintf(&b, `\x%02x`, text[0])
+		case r == '\n':
+			b.WriteString(`\n`)
+		case r == '\r':
+			b.WriteString(`\r`)
+		case r == '\t':
+			b.WriteString(`\t`)
+		case !hidden(r):
+			b.WriteRune(r)
+		case r > 0xffff:
+			fmt.Fprintf(&b, `\U%08x`, r)
+		default:
+			fmt.Fprintf(&b, `\u%04x`, r)
+		}
+		text = text[size:]
+	}
+	return b.String()
+}
+
+// hidden says of a replacement character too that it is, for text that ranges
+// over bytes that are not UTF-8 has it in their place.
+func hidden(r rune) bool { return r == utf8.RuneError || !unicode.IsGraphic(r) }
+
+// clip shortens text to about n bytes and says by how much.
+func clip(text string, n int) string {
+	if len(text) <= n {
+		return text
+	}
+	end := n
+	for end > 0 && !utf8.RuneStart(text[end]) {
+		end--
+	}
+	return fmt.Sprintf("%s… (%d bytes more)", text[:end], len(text)-end)
+}
+
+// cleaned is the problem with each of its texts visible and bounded.
+func cleaned(problem schemas.Problem) schemas.Problem {
+	problem.File = visible(problem.File)
+	problem.Object = clip(visible(problem.Object), maxName)
+	problem.Path = clip(visible(problem.Path), maxName)
+	problem.Message = clip(visible(problem.Message), maxMessage)
+	problem.Hint = clip(visible(problem.Hint), maxMessage)
+	problem.Rule = clip(visible(problem.Rule), maxName)
+	return problem
+}
+
+// described is a problem without its place: object: field: message (hint).
+func described(problem schemas.Problem) string {
+	problem = cleaned(problem)
+	problem.File, problem.Line = "", 0
+	return problem.String()
+}
+
+// logged is a line for the log of a CI job that no runner takes for a command.
+// GitHub's reads a line that begins with :: and, like others, brackets after ##
+// anywhere in it.
+func logged(line string) string {
+	line = strings.ReplaceAll(line, "##", `#\u0023`)
+	if strings.HasPrefix(strings.TrimSpace(line), "::") {
+		return "./" + strings.TrimSpace(line)
+	}
+	return line
+}

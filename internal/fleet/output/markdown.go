@@ -1,0 +1,122 @@
+package output
+
+import (
+	"fmt"
+	"strings"
+
+	"cloop.dev/cloop/schemas"
+)
+
+const (
+	// Marker is the first line of the Markdown format. By it a job finds the
+	// comment that it made before, and edits that one.
+	Marker = "<!-- cloop-fleet-check -->"
+	// maxComment bounds the Markdown in bytes. GitHub takes 65,536 characters of
+	// a comment; the rest is room for a job's own words.
+	maxComment = 60_000
+	// maxSummary is kept of it for what is not of a pool.
+	maxSummary = 4_000
+)
+
+// markdown is a comment: the answer first, then what is wrong by pool.
+func markdown(result *Result, _ Options) ([]byte, error) {
+	all := groups(result.Report)
+	shown := budget{
+		room: []int{maxComment - maxSummary},
+		cost: func(g group) []int { return []int{len(markdownGroup(g))} },
+	}.take(all)
+	paragraphs := []string{Marker + "\n## " + markdownTitle(result)}
+	if result.failure == nil {
+		paragraphs = append(paragraphs, result.looked()+" checked.")
+	}
+	if reason := result.reason(); reason != "" {
+		paragraphs = append(paragraphs, "Not all could be checked: "+prose(clip(reason, maxMessage/2)))
+	}
+	if note := shown.note(); note != "" {
+		paragraphs = append(paragraphs, "**"+prose(note)+"**")
+	}
+	var b strings.Builder
+	b.WriteString(strings.Join(paragraphs, "\n\n") + "\n")
+	for _, g := range shown.groups {
+		b.WriteString(markdownGroup(g))
+	}
+	return []byte(b.String()), nil
+}
+
+func markdownTitle(result *Result) string {
+	t := tallied(result.Report.Problems)
+	switch {
+	case result.Verdict == Unanswered:
+		return "❓ Fleet check: no answer"
+	case result.Verdict == Unsound:
+		return "❌ Fleet check: " + t.String()
+	case t.total() > 0:
+		return "✅ Fleet check: all is well, with " + t.String()
+	case result.Report.Pools == 0:
+		return "✅ Fleet check: all is well, but there is no pool"
+	}
+	return "✅ Fleet check: all is well"
+}
+
+func markdownGroup(g group) string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "\n### %s: %s\n\n", g.owner.markdown(), g.whole)
+	for _, e := range g.entries {
+		b.WriteString(markdownEntry(e))
+	}
+	return b.String()
+}
+
+func (o owner) markdown() string {
+	switch {
+	case o.pool != "":
+		return "Pool " + code(clip(visible(o.pool), maxName))
+	case o.object != "":
+		return code(clip(visible(o.object), maxName))
+	}
+	return "File " + code(clip(visible(o.file), maxName))
+}
+
+// markdownEntry is an item of a list: sign, place, field, message and rule; then
+// what to do, and the overlays that show what is wrong elsewhere.
+func markdownEntry(e entry) string {
+	p := cleaned(*e.Problem)
+	sign := "❌"
+	if p.Severity == schemas.SeverityWarning {
+		sign = "⚠️"
+	}
+	place := p
+	place.Object, place.Path, place.Message, place.Hint = "", "", "", ""
+	parts := []string{"- " + sign}
+	if at := strings.TrimSuffix(place.String(), ": "); at != "" {
+		parts = append(parts, code(clip(at, maxMessage)))
+	}
+	if p.Path != "" {
+		parts = append(parts, code(p.Path))
+	}
+	parts = append(parts, prose(clip(p.Message, maxMessage/2)), fmt.Sprintf("([%s](%s))", code(p.Rule), helpURL(e.Rule)))
+	lines := []string{strings.Join(parts, " ")}
+	if p.Hint != "" {
+		lines = append(lines, "**What to do:** "+prose(clip(p.Hint, maxMessage/2)))
+	}
+	if shown := shownIn(e); shown != "" {
+		lines = append(lines, "Shows in "+shown)
+	}
+	// GitLab takes only a line break behind a backslash for one.
+	return strings.Join(lines, "\\\n  ") + "\n"
+}
+
+// shownIn lists the roots that show a problem of a file outside them.
+func shownIn(e entry) string {
+	const most = 5
+	var shown []string
+	for _, root := range e.roots {
+		if root != "." && !strings.HasPrefix(e.File, root+"/") && e.File != root {
+			shown = append(shown, code(clip(visible(root), maxName)))
+		}
+	}
+	if more := len(shown) - most; more > 0 {
+		shown = append(shown[:most], fmt.Sprintf("and %d more", more))
+	}
+	return strings.Join(shown, ", ")
+}

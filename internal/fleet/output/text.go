@@ -1,0 +1,27 @@
+package output
+
+import (
+	"strings"
+
+	"cloop.dev/cloop/schemas"
+)
+
+// text has a line for each problem, which editors and terminals make a link of,
+// and the summary last, where eyes are.
+func text(result *Result, options Options) ([]byte, error) {
+	var b strings.Builder
+	for _, problem := range result.Report.Problems {
+		if options.Spell != nil {
+			problem.File = options.Spell(problem.File)
+		}
+		line := cleaned(problem).String()
+		if problem.Severity == schemas.SeverityWarning {
+			line = "warning: " + line
+		}
+		b.WriteString(logged(line+" ["+visible(problem.Rule)+"]") + "\n")
+	}
+	if result.failure == nil {
+		b.WriteString(result.Summary() + "\n")
+	}
+	return []byte(b.String()), nil
+}
