@@ -11,10 +11,12 @@ import (
 
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 	"sigs.k8s.io/controller-runtime/pkg/event"
 
 	"cloop.dev/cloop/apis/v1alpha1"
@@ -117,14 +119,35 @@ func TestOnlyDefinitionsWakeASync(t *testing.T) {
 			t.Errorf("%s: %v", name, got)
 		}
 	}
-	if got := poolSyncOf("ns")(t.Context(), old); len(got) != 1 || got[0].Name != "fleet" || got[0].Namespace != "ns" {
-		t.Errorf("wakes %v", got)
+}
+
+func TestWhichSyncsAPoolWakes(t *testing.T) {
+	sync := func(name string, reason v1alpha1.Reason) *v1alpha1.PoolSync {
+		return &v1alpha1.PoolSync{
+			ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: name},
+			Status:     v1alpha1.PoolSyncStatus{Conditions: []metav1.Condition{{Type: v1alpha1.ConditionReady, Reason: string(reason)}}},
+		}
 	}
-	if got := poolSyncOf("other")(t.Context(), old); got != nil {
-		t.Errorf("wakes %v of another namespace", got)
+	r := &poolSyncReconciler{client: fake.NewClientBuilder().WithScheme(newScheme()).WithObjects(
+		sync("fleet", v1alpha1.ReasonReconciliationSucceeded), sync("other", v1alpha1.ReasonReconciliationSucceeded), sync("waiting", v1alpha1.ReasonOwnedByAnother),
+	).Build()}
+	pool := newPool()
+	woken := func(namespace string) string {
+		var names []string
+		for _, request := range r.syncsOf(namespace)(t.Context(), pool) {
+			names = append(names, request.String())
+		}
+		return strings.Join(names, " ")
 	}
-	if got := poolSyncOf("ns")(t.Context(), label); got != nil {
-		t.Errorf("wakes %v without a label", got)
+	if got := woken("ns"); got != "ns/waiting" {
+		t.Errorf("without a label wakes %s", got)
+	}
+	pool.SetLabels(map[string]string{v1alpha1.LabelPoolSyncName: "fleet", v1alpha1.LabelPoolSyncNamespace: "ns"})
+	if got := woken("ns"); got != "ns/fleet ns/waiting" {
+		t.Errorf("wakes %s", got)
+	}
+	if got := woken("elsewhere"); got != "" {
+		t.Errorf("wakes %s of another namespace", got)
 	}
 }
 

@@ -75,6 +75,8 @@ type syncMemory struct {
 	source *stageError
 	// contests: object → how often it was corrected since the last new build.
 	contests map[objectID]contest
+	// rivals: object of applied or newest → the other PoolSync that it belongs to.
+	rivals map[objectID]types.NamespacedName
 	// due is when Git is asked without a trigger; failures counts those in a row
 	// that may pass by themselves.
 	due      time.Time
@@ -211,6 +213,7 @@ func (r *poolSyncReconciler) run(ctx context.Context, p *syncPass) {
 	}
 	if p.target != nil {
 		p.fail(r.climb(ctx, p, []step{{"look", r.look}, {"apply", r.apply}, {"prune", r.prune}}))
+		p.fail(p.rivalry())
 	}
 	r.settle(p)
 	if p.status.LastAppliedRevision != before {

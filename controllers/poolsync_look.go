@@ -61,11 +61,12 @@ func (r *poolSyncReconciler) look(ctx context.Context, p *syncPass) *stageError 
 		others = applier.Client()
 	}
 	p.sights = make([]*sight, 0, len(p.target.objects))
+	mine := idsOf(p.status.Inventory)
 	group, inner := errgroup.WithContext(ctx)
 	group.SetLimit(requestsAtOnce)
 	for _, want := range p.target.objects {
 		s := &sight{id: idOf(want), want: want, ignore: fleet.IgnoredPaths(p.sync.Spec.Drift.Ignore, want)}
-		if p.memory.applied != nil {
+		if p.memory.applied != nil && mine[s.id] {
 			s.before = p.memory.applied.byID[s.id]
 		}
 		switch {
@@ -79,6 +80,9 @@ func (r *poolSyncReconciler) look(ctx context.Context, p *syncPass) *stageError 
 		p.sights = append(p.sights, s)
 	}
 	if err := group.Wait(); err != nil {
+		return transient(v1alpha1.ReasonApplyFailed, err)
+	}
+	if err := r.yield(ctx, p); err != nil {
 		return transient(v1alpha1.ReasonApplyFailed, err)
 	}
 	return nil

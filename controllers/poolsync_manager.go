@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/record"
@@ -98,7 +99,7 @@ func addPoolSync(mgr ctrl.Manager, opts Options, recorder record.EventRecorder, 
 		// a status that somebody else edits is restored. A pass of what the
 		// controller itself wrote finds nothing to write.
 		For(&v1alpha1.PoolSync{}, builder.WithPredicates(predicate.ResourceVersionChangedPredicate{})).
-		Watches(newPool(), handler.EnqueueRequestsFromMapFunc(poolSyncOf(opts.Namespace)), builder.WithPredicates(definitionChanged())).
+		Watches(newPool(), handler.EnqueueRequestsFromMapFunc(r.syncsOf(opts.Namespace)), builder.WithPredicates(definitionChanged())).
 		WithOptions(controller.Options{
 			MaxConcurrentReconciles: syncsAtOnce,
 			SkipNameValidation:      new(true), // several managers of one process, in tests
@@ -114,16 +115,26 @@ func addPoolSync(mgr ctrl.Manager, opts Options, recorder record.EventRecorder, 
 // several reconciles run at once.
 func jittered(d time.Duration) time.Duration { return jitter.Percent(syncJitter, nil)(d) }
 
-// poolSyncOf finds the PoolSync that applied an object, by its labels. Those
-// outside the namespace that is looked after are somebody else's.
-func poolSyncOf(namespace string) handler.MapFunc {
-	return func(_ context.Context, object client.Object) []reconcile.Request {
-		labels := object.GetLabels()
-		name := types.NamespacedName{Namespace: labels[v1alpha1.LabelPoolSyncNamespace], Name: labels[v1alpha1.LabelPoolSyncName]}
-		if name.Name == "" || name.Namespace != namespace && namespace != "" {
-			return nil
+// syncsOf finds the PoolSync that applied an object, by its labels, and those that
+// wait for another to let something go. Those outside the namespace that is looked
+// after are somebody else's.
+func (r *poolSyncReconciler) syncsOf(namespace string) handler.MapFunc {
+	return func(ctx context.Context, object client.Object) []reconcile.Request {
+		var requests []reconcile.Request
+		if name := syncNamed(object); name.Name != "" && (name.Namespace == namespace || namespace == "") {
+			requests = append(requests, reconcile.Request{NamespacedName: name})
 		}
-		return []reconcile.Request{{NamespacedName: name}}
+		syncs := &v1alpha1.PoolSyncList{}
+		if err := r.client.List(ctx, syncs, client.InNamespace(namespace)); err != nil {
+			return requests // the cache is stopping
+		}
+		for i := range syncs.Items {
+			ready := meta.FindStatusCondition(syncs.Items[i].Status.Conditions, v1alpha1.ConditionReady)
+			if ready != nil && ready.Reason == string(v1alpha1.ReasonOwnedByAnother) {
+				requests = append(requests, reconcile.Request{NamespacedName: client.ObjectKeyFromObject(&syncs.Items[i])})
+			}
+		}
+		return requests
 	}
 }
 

@@ -34,7 +34,7 @@ type leftover struct {
 // prune deletes what an earlier revision applied and the present one lacks, and
 // keeps the inventory. What is not gone yet stays in it.
 func (r *poolSyncReconciler) prune(ctx context.Context, p *syncPass) *stageError {
-	wanted := inventoryOf(p.target.objects)
+	wanted := inventoryOf(p.own(p.target))
 	if !p.sync.Spec.Prune {
 		if p.fresh() {
 			p.status.Inventory = wanted
@@ -169,8 +169,7 @@ func merged(a, b []v1alpha1.InventoryEntry) []v1alpha1.InventoryEntry {
 // without are the entries that are not among the objects.
 func without(entries []v1alpha1.InventoryEntry, objects map[objectID]*unstructured.Unstructured) []v1alpha1.InventoryEntry {
 	return slices.DeleteFunc(slices.Clone(entries), func(e v1alpha1.InventoryEntry) bool {
-		group := schema.FromAPIVersionAndKind(e.APIVersion, e.Kind).Group
-		return objects[objectID{group, e.Kind, e.Namespace, e.Name}] != nil
+		return objects[idOfEntry(e)] != nil
 	})
 }
 

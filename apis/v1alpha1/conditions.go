@@ -58,6 +58,7 @@ const (
 	ReasonApplyFailed             Reason = "ApplyFailed"
 	ReasonPruneFailed             Reason = "PruneFailed"
 	ReasonPruneNeedsApproval      Reason = "PruneNeedsApproval"
+	ReasonOwnedByAnother          Reason = "OwnedByAnother"
 	ReasonNoDrift                 Reason = "NoDrift"
 	ReasonDriftDetected           Reason = "DriftDetected"
 	ReasonDriftCorrected          Reason = "DriftCorrected"
@@ -93,6 +94,7 @@ var remedies = map[Reason]string{
 	ReasonApplyFailed:          "read the API server's message: usually a right that the applying account lacks",
 	ReasonPruneFailed:          "read the API server's message: usually a right that the applying account lacks",
 	ReasonPruneNeedsApproval:   "if the deletions are meant, annotate the PoolSync with cloop.dev/approve-prune and the revision",
+	ReasonOwnedByAnother:       "leave the object in one of the two overlays; where the other PoolSync is gone for good, remove the labels poolsync.cloop.dev/name and poolsync.cloop.dev/namespace from the object",
 	ReasonDriftDetected:        "change the field in Git, or set spec.drift.mode to Correct to have Git's value restored",
 }
 
