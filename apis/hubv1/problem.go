@@ -26,6 +26,7 @@ const (
 	CodeRunnerRetired      Code = "runner_retired"            // 410
 	CodeRunNotHeld         Code = "run_not_held"              // 409
 	CodeLogOffset          Code = "log_offset"                // 409
+	CodeLogRemoved         Code = "log_removed"               // 410
 	CodeProjectUnbound     Code = "project_unbound"           // 409
 	CodeRequirementsUnmet  Code = "requirements_unmet"        // 409
 	CodeAudience           Code = "audience"                  // 403

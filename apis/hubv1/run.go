@@ -55,8 +55,11 @@ type Run struct {
 	// Runner that holds the run, or held it last.
 	Runner    string `json:"runner,omitempty"`
 	StartedBy string `json:"startedBy"`
-	// LogBytes is how much log the hub has.
+	// LogBytes is how much log the hub has, or had.
 	LogBytes int64 `json:"logBytes"`
+	// LogRemovedAt is when the hub removed the log, because the run has ended
+	// for longer than logs are kept.
+	LogRemovedAt *time.Time `json:"logRemovedAt,omitempty"`
 	// Revision counts the changes of this run.
 	Revision int64 `json:"revision"`
 

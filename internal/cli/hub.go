@@ -39,7 +39,17 @@ The configuration file names the fleet repositories that the hub follows:
       username: hub                 # with passwordFile, for a private one
       passwordFile: /etc/cloop/git-password
       caFile: /etc/cloop/git-ca.pem
-      allow: {names: ["ml-*"], maxRunners: 50}`,
+      allow: {names: ["ml-*"], maxRunners: 50}
+
+and how long the hub keeps what is over, here with the defaults; forever keeps
+it. Nothing that is not over is ever removed:
+
+  retention:
+    logs: 30d                       # of a run, after its end
+    runs: 90d                       # after their end, but always
+    runsPerProject: 100             # the newest ones of each project
+    runners: 7d                     # after they were retired
+    audit: 365d                     # of runs and runners; the rest is kept`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			o.Log = a.logger()
@@ -52,7 +62,7 @@ The configuration file names the fleet repositories that the hub follows:
 	flags := cmd.Flags()
 	flags.StringVar(&o.Addr, "addr", ":8443", "`HOST:PORT` to listen on")
 	flags.StringVar(&o.DataDir, "data-dir", "", "`DIR` with the database, certificates and clones")
-	flags.StringVar(&o.ConfigFile, "config", "", "YAML `FILE` with the fleet repositories to follow")
+	flags.StringVar(&o.ConfigFile, "config", "", "YAML `FILE` with the fleet repositories to follow and what to keep")
 	flags.StringVar(&o.TLSCert, "tls-cert", "", "PEM `FILE` with the certificate (default: one of its own, kept in the data directory)")
 	flags.StringVar(&o.TLSKey, "tls-key", "", "PEM `FILE` with the certificate's key")
 	flags.StringSliceVar(&o.Names, "name", nil, "`HOST` that clients reach the hub by, for its own certificate; several times")

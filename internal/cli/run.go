@@ -244,6 +244,9 @@ func printRun(w io.Writer, r hubv1.Run, pool string) {
 	row(w, "Attempt:", r.Attempt)
 	row(w, "Runner:", dash(r.Runner))
 	row(w, "Started by:", r.StartedBy)
+	if r.LogRemovedAt != nil {
+		row(w, "Log:", "removed at "+r.LogRemovedAt.UTC().Format(time.RFC3339))
+	}
 	row(w, "Queued:", r.QueuedAt.UTC().Format(time.RFC3339))
 	for _, step := range []struct {
 		name string

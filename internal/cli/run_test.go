@@ -135,6 +135,22 @@ func TestRunShow(t *testing.T) {
 	cloop(t, "run", "show", "run-2").want(t, 2, "", "cloop: show run run-2: there is no /api/v1/runs/run-2\n")
 }
 
+func TestALogThatWasRemovedIsSaidToBe(t *testing.T) {
+	removed := time.Date(2026, 2, 3, 4, 5, 6, 0, time.UTC)
+	stubHub(t, map[string]any{
+		"GET /api/v1/runs/run-1": settledRun(hubv1.RunSucceeded, func(r *hubv1.Run) { r.LogRemovedAt = &removed }),
+		"GET /api/v1/runs/run-1/logs": &hubv1.Problem{
+			Status: http.StatusGone, Code: hubv1.CodeLogRemoved, Detail: "the log of run run-1 was removed", Remedy: "run it again",
+		},
+	})
+	for _, args := range [][]string{{"run", "logs", "run-1"}, {"run", "logs", "-f", "run-1"}} {
+		cloop(t, args...).want(t, 1, "", "cloop: read the log of run run-1: the log of run run-1 was removed: run it again\n")
+	}
+	if got := cloop(t, "run", "show", "run-1"); !strings.Contains(got.stdout, "Log:          removed at 2026-02-03T04:05:06Z\n") {
+		t.Errorf("shown as\n%s", got.stdout)
+	}
+}
+
 func TestRunCancel(t *testing.T) {
 	stubHub(t, map[string]any{"POST /api/v1/runs/run-1/cancel": settledRun(hubv1.RunCancelling, nil)})
 	cloop(t, "run", "cancel", "run-1").want(t, 0, "Run run-1 is cancelling.\n", "")

@@ -15,6 +15,7 @@ import (
 	"go.yaml.in/yaml/v3"
 
 	"cloop.dev/cloop/internal/fleet"
+	"cloop.dev/cloop/internal/hub/store"
 )
 
 // Config is the hub's configuration file.
@@ -22,6 +23,9 @@ type Config struct {
 	// Names are added to the certificate that the hub makes for itself.
 	Names []string
 	Syncs []SyncConfig
+	// Retention is how long what is over is kept; the zero value of each part
+	// stands for its default.
+	Retention store.Retention
 }
 
 // SyncConfig is one fleet repository that the hub follows.
@@ -67,8 +71,9 @@ func (c *SyncConfig) complete() {
 
 // configFile is Config as it is written.
 type configFile struct {
-	Names []string    `yaml:"names"`
-	Sync  []syncEntry `yaml:"sync"`
+	Names     []string       `yaml:"names"`
+	Sync      []syncEntry    `yaml:"sync"`
+	Retention retentionEntry `yaml:"retention"`
 }
 
 type syncEntry struct {
@@ -104,6 +109,10 @@ func ParseConfig(file string, data []byte) (Config, error) {
 	}
 	out := Config{Names: in.Names}
 	var problems []error
+	var err error
+	if out.Retention, err = in.Retention.retention(); err != nil {
+		problems = append(problems, fmt.Errorf("%s: %w", file, err))
+	}
 	for i, entry := range in.Sync {
 		sync, err := entry.config(filepath.Dir(file))
 		if err != nil {

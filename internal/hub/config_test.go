@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"cloop.dev/cloop/internal/hub"
+	"cloop.dev/cloop/internal/hub/store"
 )
 
 const wholeConfig = `names: [hub.example.com]
@@ -19,6 +20,7 @@ sync:
   username: bot
   passwordFile: /etc/hub/password
   allow: {names: ["team-*"], maxRunners: 10}
+retention: {logs: 36h, runs: 10d, runsPerProject: 0, audit: forever}
 `
 
 func TestTheConfiguration(t *testing.T) {
@@ -28,6 +30,10 @@ func TestTheConfiguration(t *testing.T) {
 	if got.Path != "hub" || got.Interval != 30*time.Second || got.CAFile != "/etc/hub/ca.pem" || got.PasswordFile != "/etc/hub/password" ||
 		got.Ref.Branch != "main" || got.Allow.MaxRunners != 10 || config.Names[0] != "hub.example.com" {
 		t.Fatalf("parsed %+v", got)
+	}
+	want := store.Retention{Logs: 36 * time.Hour, Runs: 10 * 24 * time.Hour, RunsPerProject: -1, Audit: -1}
+	if config.Retention != want {
+		t.Fatalf("parsed %+v, want %+v", config.Retention, want)
 	}
 	if empty, err := hub.ParseConfig("x", nil); err != nil || len(empty.Syncs) != 0 {
 		t.Fatalf("an empty file: %+v, %v", empty, err)
@@ -47,8 +53,10 @@ func TestEveryProblemOfAConfigurationIsNamed(t *testing.T) {
   allow: {names: ["["], maxRunners: -1}
 - name: a
   url: https://git.example.com/x
+retention: {logs: soon, runs: 99999d, runners: 3h, audit: -5d, runsPerProject: -1}
 `))
-	for _, want := range []string{"lowercase", "https", `"soon"`, "40 hexadecimal", "at least 1s", "passwordFile", "no pattern", "negative", "another sync", "hub.yaml"} {
+	for _, want := range []string{"lowercase", "https", `"soon"`, "40 hexadecimal", "at least 1s", "passwordFile", "no pattern", "negative", "another sync", "hub.yaml",
+		`retention.logs: "soon"`, `retention.runs: "99999d"`, "retention.runners: 3h is less", "retention.audit", "retention.runsPerProject"} {
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%v does not name %q", err, want)
 		}

@@ -39,6 +39,9 @@ type Options struct {
 	// Lease, Margin, TokenTTL, StartTimeout, CancelTimeout and IdleRetire are
 	// explained and defaulted by store.Limits.
 	Lease, Margin, TokenTTL, StartTimeout, CancelTimeout, IdleRetire time.Duration
+	// Retention is explained and defaulted by store.Retention. Left out, it is
+	// that of ConfigFile.
+	Retention store.Retention
 	// Ready, if set, is called once when the hub listens, with its address and
 	// the pin of its key.
 	Ready func(addr, pin string)
@@ -83,6 +86,9 @@ func (o *Options) complete() error {
 		} else {
 			o.Syncs = append(config.Syncs, o.Syncs...)
 			o.Names = append(config.Names, o.Names...)
+			if o.Retention == (store.Retention{}) {
+				o.Retention = config.Retention
+			}
 		}
 	}
 	for i := range o.Syncs {
@@ -95,6 +101,6 @@ func (o *Options) complete() error {
 func (o *Options) limits() store.Limits {
 	return store.Limits{
 		TokenTTL: o.TokenTTL, Lease: o.Lease, Margin: o.Margin, StartTimeout: o.StartTimeout,
-		CancelTimeout: o.CancelTimeout, IdleRetire: o.IdleRetire,
+		CancelTimeout: o.CancelTimeout, IdleRetire: o.IdleRetire, Retention: o.Retention,
 	}
 }

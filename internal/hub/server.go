@@ -87,6 +87,7 @@ func serve(ctx context.Context, o Options, data *store.Store, m *metrics) error 
 	defer stop()
 	var background sync.WaitGroup
 	background.Go(func() { timers(ctx, data, o.Clock, o.Log) })
+	background.Go(func() { prune(ctx, data, o.Clock, o.Log) })
 	background.Go(func() { syncs.run(ctx) })
 	served := make(chan error, 1)
 	go func() { served <- server.ServeTLS(listener, "", "") }()

@@ -241,3 +241,22 @@ func TestAControllersOpenWatchIsItsContact(t *testing.T) {
 	}
 	until(t, r.admin.WatchRun(r.ctx(), run.ID), "it says so", func(run hubv1.Run) bool { return strings.Contains(run.Reason, "no controller") })
 }
+
+// Who follows a log over a restart of the hub must know that there may be more.
+func TestALogThatIsFollowedDoesNotEndWithTheHub(t *testing.T) {
+	r := serve(t, nil)
+	pool, _ := r.pool("gpu", 1)
+	r.project("app", pool)
+	log, err := r.admin.Logs(r.ctx(), r.run("app").ID, 0, true)
+	check(t, err)
+	defer func() { _ = log.Close() }()
+	ended := make(chan error, 1)
+	go func() {
+		_, err := io.ReadAll(log)
+		ended <- err
+	}()
+	r.stop()
+	if err := <-ended; err == nil {
+		t.Error("the log of a run that waits ended as if it were whole")
+	}
+}

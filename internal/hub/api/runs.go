@@ -113,7 +113,7 @@ func (s *server) copyLog(ctx context.Context, write func([]byte) error, sub *sto
 	for {
 		data, state, err := s.Store.ReadLog(ctx, run, offset)
 		if err != nil {
-			return
+			breakOff()
 		}
 		if len(data) > 0 {
 			if write(data) != nil {
@@ -134,7 +134,11 @@ func (s *server) copyLog(ctx context.Context, write func([]byte) error, sub *sto
 		case <-ctx.Done():
 			return
 		case <-s.Stopping:
-			return
+			breakOff()
 		}
 	}
 }
+
+// breakOff ends an answer so that its reader sees that it is not whole: an
+// orderly end would say that there is no more.
+func breakOff() { panic(http.ErrAbortHandler) }

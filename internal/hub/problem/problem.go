@@ -36,6 +36,7 @@ var kinds = map[hubv1.Code]kind{
 	hubv1.CodeRunnerRetired:      {http.StatusGone, "The runner is retired", "stop it; its work goes on elsewhere"},
 	hubv1.CodeRunNotHeld:         {http.StatusConflict, "The runner does not hold the run", "stop the command: the run is settled or another runner has it"},
 	hubv1.CodeLogOffset:          {http.StatusConflict, "The log goes on from another offset", "send on from the offset that is given"},
+	hubv1.CodeLogRemoved:         {http.StatusGone, "The log was removed", "run it again for a new log; retention.logs of the hub's configuration says how long logs are kept"},
 	hubv1.CodeProjectUnbound:     {http.StatusConflict, "The project is bound to no pool", "bind it with `cloop project bind`"},
 	hubv1.CodeRequirementsUnmet:  {http.StatusConflict, "The pool does not meet the requirements", "bind the project to a pool that does"},
 	hubv1.CodeAudience:           {http.StatusForbidden, "Not in the pool's audience", "ask the pool's owner to add you to its audience"},

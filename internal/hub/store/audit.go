@@ -34,6 +34,8 @@ const (
 	ActionRunRequeue        = "run.requeue"
 	ActionRunCancel         = "run.cancel"
 	ActionRunSettled        = "run.settled"
+	// ActionPrune: what was over for long was removed.
+	ActionPrune = "retention.prune"
 )
 
 // actorHub is the actor of what time decides.

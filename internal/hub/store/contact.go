@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"database/sql"
+	"errors"
 	"maps"
 	"slices"
 	"sync"
@@ -103,7 +104,10 @@ func (s *Store) Arrive(ctx context.Context, c Controller) (leave func(context.Co
 		if !s.present.leave(c.seat(), at) {
 			return nil
 		}
-		if err := s.contact(ctx, c, true); err != nil {
+		var refused *hubv1.Problem
+		if err := s.contact(ctx, c, true); errors.As(err, &refused) && refused.Code == hubv1.CodeUnauthenticated {
+			return nil // nobody is shown a revoked credential's controllers
+		} else if err != nil {
 			return err
 		}
 		s.present.written(c.seat(), at)
@@ -119,6 +123,9 @@ func (s *Store) Present(ctx context.Context, c Controller) error { return s.cont
 // and where the instance or its build is new.
 func (s *Store) contact(ctx context.Context, c Controller, tell bool) error {
 	return s.update(ctx, func(tx *Tx) error {
+		if err := tx.live(c.Credential); err != nil {
+			return err
+		}
 		was, known, err := first(ctx, tx, scanText, "SELECT build FROM controllers WHERE credential_id = ? AND instance = ?", c.ID, c.Instance)
 		if err != nil {
 			return err

@@ -83,6 +83,17 @@ func (s *Store) AuthPool(ctx context.Context, text string) (Credential, error) {
 	return c, err
 }
 
+// live refuses what a controller asks for once its credential is revoked, which
+// may have happened since it was checked: nothing may be minted for it then,
+// although the pool may be there again.
+func (tx *Tx) live(c Credential) error {
+	_, live, err := first(context.Background(), tx, scanText, "SELECT id FROM credentials WHERE id = ? AND revoked_at IS NULL", c.ID)
+	if err == nil && !live {
+		err = problem.New(hubv1.CodeUnauthenticated, "the pool credential is revoked")
+	}
+	return err
+}
+
 // CredentialLive says whether the credential still counts, for watches that are
 // open already.
 func (s *Store) CredentialLive(ctx context.Context, c Credential) (bool, error) {
@@ -94,6 +105,9 @@ func (s *Store) CredentialLive(ctx context.Context, c Credential) (bool, error) 
 // that wait show it.
 func (s *Store) SetRefusal(ctx context.Context, c Credential, message string) error {
 	return s.update(ctx, func(tx *Tx) error {
+		if err := tx.live(c); err != nil {
+			return err
+		}
 		changed, err := tx.exec("UPDATE credentials SET refusal = ? WHERE id = ? AND refusal <> ?", message, c.ID, message)
 		if err != nil || changed == 0 {
 			return err

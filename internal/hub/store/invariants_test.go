@@ -55,7 +55,7 @@ func newMachine(t *rapid.T, dir string) *machine {
 
 func (m *machine) openStore(t *rapid.T) {
 	var err error
-	m.s, err = store.Open(background, store.Options{Dir: m.dir, Clock: m.clock})
+	m.s, err = store.Open(background, store.Options{Dir: m.dir, Clock: m.clock, Limits: store.Limits{Retention: retention}})
 	m.ok(t, err)
 	m.look, err = sql.Open("sqlite", "file:"+m.dir+"/hub.db")
 	m.ok(t, err)
@@ -333,7 +333,7 @@ func (m *machine) Recreate(t *rapid.T) {
 }
 
 func (m *machine) TimePasses(t *rapid.T) {
-	steps := []time.Duration{time.Second, m.s.Limits.Margin, m.s.Limits.Lease / 2, m.s.Limits.StartTimeout, m.s.Limits.IdleRetire}
+	steps := []time.Duration{time.Second, m.s.Limits.Margin, m.s.Limits.Lease / 2, m.s.Limits.StartTimeout, m.s.Limits.IdleRetire, retention.Runs}
 	m.clock.Step(rapid.SampledFrom(steps).Draw(t, "step"))
 	if rapid.Bool().Draw(t, "timer") {
 		m.expire(t)
@@ -460,7 +460,7 @@ func TestInvariantsHoldInAnyOrder(t *testing.T) {
 			"": m.Check, "mint": m.Mint, "enroll": m.Enroll, "listen": m.Listen, "start": m.StartRun, "cancel": m.Cancel,
 			"started": m.Started, "result": m.Result, "kill": m.Kill, "confused": m.Confused, "spawn": m.Spawn, "heartbeat": m.Heartbeat, "bye": m.Bye,
 			"retire": m.Retire, "gone": m.Gone, "cordon": m.Cordon, "resize": m.Resize, "git": m.Git, "revoke": m.Revoke,
-			"recreate": m.Recreate, "time": m.TimePasses, "restart": m.Restart,
+			"recreate": m.Recreate, "time": m.TimePasses, "restart": m.Restart, "prune": m.Prune,
 			// Twice, so that runs reach runners often.
 			"spawn again": m.Spawn, "start again": m.StartRun, "started again": m.Started,
 		})

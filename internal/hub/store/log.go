@@ -2,6 +2,7 @@ package store
 
 import (
 	"context"
+	"time"
 
 	"cloop.dev/cloop/apis/hubv1"
 	"cloop.dev/cloop/internal/hub/problem"
@@ -75,6 +76,10 @@ func (s *Store) ReadLog(ctx context.Context, id string, offset int64) (data []by
 			return err
 		}
 		state = run.State
+		if run.LogRemovedAt != nil {
+			return problem.New(hubv1.CodeLogRemoved, "the log of run %s, which ended at %s, was removed at %s", id,
+				run.SettledAt.Format(time.RFC3339), run.LogRemovedAt.Format(time.RFC3339))
+		}
 		chunk, found, err := first(ctx, q, scanChunk, "SELECT start, data FROM run_logs WHERE run_id = ? AND start <= ? ORDER BY start DESC LIMIT 1", id, offset)
 		if err != nil || !found {
 			return err

@@ -24,7 +24,7 @@ type runRow struct {
 }
 
 const selectRuns = `SELECT r.id, j.name, r.project_id, r.pool_id, r.ref, r.commit_hash, r.command, r.state, r.reason, r.exit_code, r.signal,
-	r.attempt, r.hand_offs, r.failover, r.runner_id, r.started_by, r.log_bytes, r.log_next, r.log_full, r.revision,
+	r.attempt, r.hand_offs, r.failover, COALESCE(r.runner_id, r.former_runner), r.started_by, r.log_bytes, r.log_next, r.log_full, r.log_pruned_at, r.revision,
 	r.queued_at, r.handed_at, r.started_at, r.first_log_at, r.settled_at,
 	p.name, COALESCE(p.git_cordon_reason, p.cordon_reason), json_extract(p.definition, '$.maxRunners'),
 	(SELECT COUNT(*) FROM runners n WHERE n.pool_id = p.id AND n.state <> 'retired'),
@@ -36,12 +36,12 @@ func scanRun(row scanner) (runRow, error) {
 		r                                  runRow
 		command                            string
 		exit                               sql.NullInt32
-		runner                             sql.NullString
 		queued                             int64
 		handed, started, firstLog, settled sql.NullInt64
+		pruned                             sql.NullInt64
 	)
 	err := row.Scan(&r.ID, &r.Project, &r.projectID, &r.PoolID, &r.Ref, &r.Commit, &command, &r.State, &r.Reason, &exit, &r.Signal,
-		&r.Attempt, &r.handOffs, &r.Failover, &runner, &r.StartedBy, &r.LogBytes, &r.logNext, &r.logFull, &r.Revision,
+		&r.Attempt, &r.handOffs, &r.Failover, &r.Runner, &r.StartedBy, &r.LogBytes, &r.logNext, &r.logFull, &pruned, &r.Revision,
 		&queued, &handed, &started, &firstLog, &settled,
 		&r.waiting.pool, &r.waiting.cordon, &r.waiting.maxRunners, &r.waiting.runners, &r.waiting.refusal)
 	if err != nil {
@@ -50,7 +50,7 @@ func scanRun(row scanner) (runRow, error) {
 	if exit.Valid {
 		r.ExitCode = &exit.Int32
 	}
-	r.Runner, r.QueuedAt = runner.String, fromNano(queued)
+	r.QueuedAt, r.LogRemovedAt = fromNano(queued), optionalTime(pruned)
 	r.HandedAt, r.StartedAt, r.FirstLogAt, r.SettledAt = optionalTime(handed), optionalTime(started), optionalTime(firstLog), optionalTime(settled)
 	return r, fromJSON(command, &r.Command)
 }

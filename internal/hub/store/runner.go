@@ -37,6 +37,9 @@ func scanRunner(row scanner) (runnerRow, error) {
 // token is not redeemed yet.
 func (s *Store) Mint(ctx context.Context, c Credential, key string) (out hubv1.MintResponse, err error) {
 	err = s.update(ctx, func(tx *Tx) error {
+		if err := tx.live(c); err != nil {
+			return err
+		}
 		pool, err := findPool(ctx, tx, c.PoolID)
 		if err != nil {
 			return err
@@ -262,6 +265,9 @@ func goneText(request hubv1.GoneRequest) string {
 }
 
 func (tx *Tx) runnerOf(c Credential, id string) (runnerRow, error) {
+	if err := tx.live(c); err != nil {
+		return runnerRow{}, err
+	}
 	row, found, err := first(context.Background(), tx, scanRunner, selectRunners+" WHERE id = ? AND credential_id = ?", id, c.ID)
 	if err == nil && !found {
 		err = problem.New(hubv1.CodeNotFound, "this credential has minted no runner %q", id)

@@ -33,6 +33,8 @@ type Limits struct {
 	MaxHandOffs int
 	// LogBytes is how much log is kept of one run.
 	LogBytes int64
+	// Retention is how long what is over is kept.
+	Retention Retention
 }
 
 // Defaults returns the limits where the zero value stands for the default.
@@ -45,6 +47,7 @@ func (l Limits) Defaults() Limits {
 	def(&l.IdleRetire, 15*time.Minute)
 	def(&l.MaxHandOffs, 5)
 	def(&l.LogBytes, 64<<20)
+	l.Retention = l.Retention.Defaults()
 	return l
 }
 

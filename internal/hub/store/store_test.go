@@ -364,6 +364,19 @@ func TestRevokingStopsEverything(t *testing.T) {
 		t.Fatalf("the pool came back as %s", back.Pool.ID)
 	}
 	w.run(t) // the binding has survived
+	// What the old controller had under way when its credential was revoked.
+	refused := map[string]error{
+		"mint":    func() error { _, err := w.s.Mint(ctx, w.credential, "key-four4"); return err }(),
+		"retire":  func() error { _, err := w.s.Retire(ctx, w.credential, r.ID); return err }(),
+		"gone":    w.s.Gone(ctx, w.credential, r.ID, hubv1.GoneRequest{Reason: "Error"}),
+		"refusal": w.s.SetRefusal(ctx, w.credential, "quota"),
+		"arrive":  func() error { _, err := w.s.Arrive(ctx, w.controller("c-0")); return err }(),
+	}
+	for what, err := range refused {
+		if codeOf(err) != hubv1.CodeUnauthenticated {
+			t.Errorf("%s with the revoked credential: %v", what, err)
+		}
+	}
 }
 
 func TestRequestsAreRecognisedByTheirKey(t *testing.T) {

@@ -1,0 +1,49 @@
+package hub
+
+import (
+	"context"
+	"log/slog"
+	"time"
+
+	"k8s.io/utils/clock"
+
+	"cloop.dev/cloop/internal/hub/store"
+)
+
+const (
+	// pruneEvery is how often what has been over for long is looked for. What is
+	// kept for days is not missed for an hour.
+	pruneEvery = time.Hour
+	// retryPrune is how long to wait after the database refused.
+	retryPrune = time.Minute
+)
+
+// prune removes what is over for longer than it is kept, until the context
+// ends.
+func prune(ctx context.Context, s *store.Store, c clock.WithTicker, log *slog.Logger) {
+	failing := false
+	for {
+		wait := pruneEvery
+		if err := pruneAll(ctx, s); err != nil && ctx.Err() == nil {
+			if !failing {
+				log.Error("what is old is not removed, trying again", "error", err)
+			}
+			wait = retryPrune
+			failing = true
+		} else {
+			failing = false
+		}
+		if !sleep(ctx, c, wait, nil) {
+			return
+		}
+	}
+}
+
+// pruneAll goes batch by batch, so that nobody waits long for the database.
+func pruneAll(ctx context.Context, s *store.Store) error {
+	for {
+		if more, err := s.Prune(ctx); err != nil || !more {
+			return err
+		}
+	}
+}
