@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -165,5 +166,16 @@ func TestASystemStaysOnTheClusterItWasBroughtUpOn(t *testing.T) {
 	}
 	if err := again.keepState("/others"); err == nil || !strings.Contains(err.Error(), "take it down first") {
 		t.Errorf("another cluster: %v", err)
+	}
+}
+
+// A controller that loses its Lease ends, and in a local system nothing starts
+// it again: a machine that slept would wake up without controllers.
+func TestControllersOfALocalSystemDoNotDependOnALease(t *testing.T) {
+	system := &System{Dir: t.TempDir()}
+	for _, part := range []string{executorPart, fleetPart} {
+		if arguments := system.arguments(part); slices.Contains(arguments, "--leader-elect") {
+			t.Errorf("the %s is started with %q", part, arguments)
+		}
 	}
 }

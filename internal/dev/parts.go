@@ -197,10 +197,13 @@ func (s *System) arguments(part string) []string {
 	panic("unknown part " + part)
 }
 
+// controllerArguments are without a Lease: there is one controller of each kind
+// and nothing that would start it again after an API server, or the whole
+// machine, was asleep for longer than a Lease lasts.
 func (s *System) controllerArguments(part, controllers, namespace string) []string {
 	return []string{"executor", "controller", "run", "--controllers", controllers, "--namespace", namespace,
 		"--kubeconfig", s.path("kubeconfig", part), "--cache-dir", s.path("cache", part),
-		"--metrics-addr", s.address(metricsOf(part)), "--health-addr", s.address(healthOf(part)), "--leader-elect"}
+		"--metrics-addr", s.address(metricsOf(part)), "--health-addr", s.address(healthOf(part))}
 }
 
 // Kill ends a part with SIGKILL, as a crash would.
