@@ -70,7 +70,7 @@ differ is always on display.`,
 		SilenceUsage:  true,
 		PersistentPreRunE: func(cmd *cobra.Command, _ []string) error {
 			a.options.fromEnvironment(cmd.Root().PersistentFlags())
-			return a.options.checkOutput()
+			return a.options.checkOutput(formatsOf(cmd))
 		},
 	}
 	root.SetFlagErrorFunc(usageError)

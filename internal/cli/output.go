@@ -1,15 +1,23 @@
 package cli
 
 import (
+	"bytes"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
+	"path/filepath"
+	"slices"
 	"strings"
 	"text/tabwriter"
 	"time"
 
+	"github.com/spf13/cobra"
 	"sigs.k8s.io/yaml"
+
+	"cloop.dev/cloop/internal/atomicfile"
 )
 
 // Formats of what is listed or shown.
@@ -39,23 +47,65 @@ func (o *options) targets() []target {
 	return targets
 }
 
-// checkOutput refuses formats that there are not, and two that would be mixed
-// on standard output.
-func (o *options) checkOutput() error {
-	var onStdout []string
-	for _, t := range o.targets() {
-		switch t.format {
-		case formatText, formatJSON, formatYAML:
-		default:
-			return fmt.Errorf("-o %s: no such format: use text, json or yaml", t.format)
+// formatsAnnotation of a command lists its formats, separated by commas, where
+// they are more than text, json and yaml.
+const formatsAnnotation = "cloop.dev/formats"
+
+// formatsOf are the formats that a command has.
+func formatsOf(cmd *cobra.Command) []string {
+	if formats, ok := cmd.Annotations[formatsAnnotation]; ok {
+		return strings.Split(formats, ",")
+	}
+	return []string{formatText, formatJSON, formatYAML}
+}
+
+// alternatives joins names for a sentence.
+func alternatives(names []string) string {
+	last := len(names) - 1
+	return strings.Join(names[:last], ", ") + " or " + names[last]
+}
+
+// checkOutput refuses, before any work is done, formats that there are not, two
+// that would be mixed in one place, and files that cannot be written.
+func (o *options) checkOutput(formats []string) error {
+	places := map[string]string{}
+	for _, value := range o.output {
+		format, file, toFile := strings.Cut(value, "=")
+		switch {
+		case !slices.Contains(formats, format):
+			return fmt.Errorf("-o %s: no such format: use %s", format, alternatives(formats))
+		case toFile && file == "":
+			return fmt.Errorf("-o %s: the file has no name: use -o %s=FILE", value, format)
 		}
-		if t.file == "" {
-			onStdout = append(onStdout, t.format)
+		other, taken := places[file]
+		switch {
+		case taken && file == "":
+			return fmt.Errorf("-o %s,%s: only one format can go to standard output: write the others to a file with -o %s=FILE", other, format, format)
+		case taken:
+			return fmt.Errorf("-o %s: %s goes to that file already: give each format its own", value, other)
+		}
+		places[file] = format
+		if err := writable(file); file != "" && err != nil {
+			return fmt.Errorf("-o %s: %w", value, err)
 		}
 	}
-	if len(onStdout) > 1 {
-		return fmt.Errorf("-o %s: only one format can go to standard output: write the others to a file with -o %s=FILE",
-			strings.Join(onStdout, ","), onStdout[1])
+	return nil
+}
+
+// writable says why a file cannot be written, as far as that is to be known
+// before.
+func writable(file string) error {
+	directory := filepath.Dir(file)
+	switch info, err := os.Stat(directory); {
+	case errors.Is(err, fs.ErrNotExist):
+		return fmt.Errorf("there is no directory %s: create it first", directory)
+	case err != nil:
+		return err
+	case !info.IsDir():
+		return fmt.Errorf("%s is not a directory: name a file in one", directory)
+	}
+	if info, err := os.Stat(file); err == nil && info.IsDir() {
+		return errors.New("it is a directory: name a file in it")
 	}
 	return nil
 }
@@ -74,29 +124,47 @@ func (a *app) text() bool {
 // function writes; cells that it separates by tabs are aligned.
 func (a *app) show(value any, text func(io.Writer)) error {
 	for _, t := range a.options.targets() {
-		if t.file == "" {
-			if err := encode(a.stdout, t.format, value, text); err != nil {
-				return fmt.Errorf("write the result: %w", err)
-			}
-			continue
+		var b bytes.Buffer
+		err := encode(&b, t.format, value, text)
+		if err == nil {
+			err = a.write(t, b.Bytes())
 		}
-		if err := encodeFile(t, value, text); err != nil {
+		if err != nil {
 			return fmt.Errorf("write the result: %w", err)
 		}
 	}
 	return nil
 }
 
-func encodeFile(t target, value any, text func(io.Writer)) error {
-	file, err := os.Create(t.file)
+// write puts an output where it was asked for. A file is replaced at once: what
+// collects it never finds a part.
+func (a *app) write(t target, data []byte) error {
+	if t.file == "" {
+		_, err := a.stdout.Write(data)
+		return err
+	}
+	name, mode := t.file, fs.FileMode(0o644)
+	// The file that a link leads to is meant, not the link.
+	if linked, err := filepath.EvalSymlinks(name); err == nil {
+		name = linked
+	}
+	switch info, err := os.Stat(name); {
+	case err == nil && !info.Mode().IsRegular():
+		// /dev/stdout, or a pipe: there is nothing to replace.
+		return writeInto(name, data)
+	case err == nil:
+		mode = info.Mode().Perm()
+	}
+	return atomicfile.Write(name, data, mode)
+}
+
+func writeInto(name string, data []byte) error {
+	file, err := os.OpenFile(name, os.O_WRONLY, 0)
 	if err != nil {
 		return err
 	}
-	if err := encode(file, t.format, value, text); err != nil {
-		_ = file.Close()
-		return err
-	}
-	return file.Close()
+	_, err = file.Write(data)
+	return errors.Join(err, file.Close())
 }
 
 func encode(w io.Writer, format string, value any, text func(io.Writer)) error {

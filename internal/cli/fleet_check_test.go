@@ -1,0 +1,176 @@
+package cli_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// all are the formats of a file each, in the working directory.
+var all = []string{
+	"-o", "text", "-o", "json=report.json", "-o", "yaml=report.yaml", "-o", "sarif=fleet.sarif",
+	"-o", "github=github.txt", "-o", "gitlab=gitlab.json", "-o", "junit=junit.xml", "-o", "markdown=comment.md",
+}
+
+func read(t *testing.T, name string) string {
+	t.Helper()
+	content, err := os.ReadFile(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(content)
+}
+
+// Every output says the same, and the exit code too; paths are those of the
+// repository wherever the command runs.
+func TestFleetCheckWritesEveryOutput(t *testing.T) {
+	noHub(t)
+	dir := fleetRepository(t)
+	for _, test := range []struct {
+		name string
+		from string
+		pool string
+		code int
+		says map[string]string
+	}{
+		{"sound", ".", executorPoolYAML, 0, map[string]string{
+			"report.json": `"verdict": "sound"`, "report.yaml": "verdict: sound", "fleet.sarif": `"exitCode": 0`, "github.txt": "all is well",
+			"gitlab.json": "[]", "junit.xml": `value="sound"`, "comment.md": "✅ Fleet check: all is well",
+		}},
+		{"unsound", "clusters/eu", strings.Replace(executorPoolYAML, "minRunners: 0", "minRunners: 5", 1), 1, map[string]string{
+			"report.json": `"file": "pools/gpu.yaml"`, "report.yaml": "file: pools/gpu.yaml", "fleet.sarif": `"uri": "pools/gpu.yaml"`, "github.txt": "::error file=pools/gpu.yaml,line=",
+			"gitlab.json": `"path": "pools/gpu.yaml"`, "junit.xml": "CDATA[pools/gpu.yaml:", "comment.md": "- ❌ `pools/gpu.yaml:",
+		}},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			edit(t, filepath.Join(dir, "pools/gpu.yaml"), test.pool)
+			t.Chdir(filepath.Join(dir, test.from))
+			got := cloop(t, append([]string{"fleet", "check", dir}, all...)...)
+			if got.code != test.code || got.stderr != "" || test.code == 1 && !strings.HasPrefix(got.stdout, "../../pools/gpu.yaml:") {
+				t.Errorf("exit code %d, stdout %s, stderr %s", got.code, got.stdout, got.stderr)
+			}
+			for name, want := range test.says {
+				if content := read(t, name); !strings.Contains(content, want) {
+					t.Errorf("%s does not say %s:\n%s", name, want, content)
+				}
+			}
+			if left, err := filepath.Glob("*.new"); err != nil || len(left) > 0 {
+				t.Errorf("left behind: %v (%v)", left, err)
+			}
+		})
+	}
+}
+
+// What collects the files finds the reason in them too, not those of a run
+// before.
+func TestFleetCheckWritesOutputsWithoutAnAnswer(t *testing.T) {
+	noHub(t)
+	dir := fleetRepository(t)
+	edit(t, filepath.Join(dir, "docs/README.md"), "text\n")
+	for path, reason := range map[string]string{"docs": "nothing to check in docs", "nowhere": "read nowhere: no such file"} {
+		got := cloop(t, append([]string{"fleet", "check", path}, all...)...)
+		if got.code != 2 || !strings.Contains(got.stderr, reason) {
+			t.Errorf("exit code %d, stdout %s, stderr %s", got.code, got.stdout, got.stderr)
+		}
+		for _, name := range []string{"report.json", "report.yaml", "fleet.sarif", "github.txt", "gitlab.json", "junit.xml", "comment.md"} {
+			if content := read(t, name); !strings.Contains(content, reason) {
+				t.Errorf("%s does not say %s:\n%s", name, reason, content)
+			}
+		}
+	}
+}
+
+// An output that cannot be is refused before anything is done.
+func TestFleetCheckRefusesOutputsFirst(t *testing.T) {
+	noHub(t)
+	dir := fleetRepository(t)
+	edit(t, filepath.Join(dir, "taken/x"), "")
+	for outputs, want := range map[string]string{
+		"sarif=no/such/fleet.sarif":   "-o sarif=no/such/fleet.sarif: there is no directory no/such: create it first",
+		"sarif=hub/gpu.yaml/x":        "-o sarif=hub/gpu.yaml/x: hub/gpu.yaml is not a directory: name a file in one",
+		"sarif=taken":                 "-o sarif=taken: it is a directory: name a file in it",
+		"sarif=":                      "-o sarif=: the file has no name: use -o sarif=FILE",
+		"html":                        "-o html: no such format: use text, json, yaml, sarif, github, gitlab, junit or markdown",
+		"sarif,junit":                 "-o sarif,junit: only one format can go to standard output: write the others to a file with -o junit=FILE",
+		"sarif=a.json,gitlab=a.json":  "-o gitlab=a.json: sarif goes to that file already: give each format its own",
+		"text,sarif=x,json=no/x.json": "-o json=no/x.json: there is no directory no: create it first",
+	} {
+		got := cloop(t, "fleet", "check", "-o", outputs)
+		if got.code != 2 || got.stdout != "" || got.stderr != "cloop: "+want+"\n" {
+			t.Errorf("of %s: exit code %d, stdout %s, stderr %s", outputs, got.code, got.stdout, got.stderr)
+		}
+	}
+	if _, err := os.Stat("x"); !os.IsNotExist(err) {
+		t.Errorf("work was done before the refusal: %v", err)
+	}
+	cloop(t, "project", "list", "-o", "sarif").want(t, 2, "", "cloop: -o sarif: no such format: use text, json or yaml\n")
+}
+
+// A file is replaced as a whole with the mode it had, through a link to it;
+// what is no file is written to.
+func TestOutputFilesAreReplaced(t *testing.T) {
+	noHub(t)
+	fleetRepository(t)
+	edit(t, "real.json", strings.Repeat("old ", 1<<20))
+	if err := os.Chmod("real.json", 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Symlink("real.json", "link.json"); err != nil {
+		t.Fatal(err)
+	}
+	cloop(t, "fleet", "check", "-o", "json=link.json").want(t, 0, "", "")
+	var report struct{ OK bool }
+	if err := json.Unmarshal([]byte(read(t, "real.json")), &report); err != nil || !report.OK {
+		t.Errorf("the file holds %+v (%v)", report, err)
+	}
+	info, err := os.Lstat("real.json")
+	if err != nil || info.Mode() != 0o600 {
+		t.Errorf("the mode is %v (%v)", info.Mode(), err)
+	}
+	if info, err := os.Lstat("link.json"); err != nil || info.Mode().Type() != os.ModeSymlink {
+		t.Errorf("the link is %v (%v)", info, err)
+	}
+	cloop(t, "fleet", "check", "-o", "json=/dev/null").want(t, 0, "", "")
+	if info, err := os.Stat("/dev/null"); err != nil || info.Mode().Type()&os.ModeDevice == 0 {
+		t.Fatalf("/dev/null is %v (%v)", info, err)
+	}
+}
+
+// An output that fails hides no other, and the command did not succeed.
+func TestFleetCheckWritesWhatItCan(t *testing.T) {
+	noHub(t)
+	fleetRepository(t)
+	// The file on the way to it cannot be made.
+	if err := os.Mkdir("fleet.sarif.new", 0o755); err != nil {
+		t.Fatal(err)
+	}
+	got := cloop(t, "fleet", "check", "-o", "sarif=fleet.sarif", "-o", "junit=junit.xml", "-o", "text")
+	if got.code != 2 || !strings.HasSuffix(got.stdout, "all is well\n") || !strings.Contains(got.stderr, "write the result: open fleet.sarif.new: is a directory") {
+		t.Errorf("exit code %d, stdout %s, stderr %s", got.code, got.stdout, got.stderr)
+	}
+	if content := read(t, "junit.xml"); !strings.Contains(content, `value="sound"`) {
+		t.Errorf("junit.xml holds %s", content)
+	}
+}
+
+// A name in the repository is no command to a runner that reads the text.
+func TestFleetCheckTextIsNoCommand(t *testing.T) {
+	noHub(t)
+	dir := fleetRepository(t)
+	edit(t, filepath.Join(dir, "::stop-commands::x/pool.yaml"), "kind: \"##[add-path]a\\e[31m\"\n")
+	got := cloop(t, "fleet", "check", "./::stop-commands::x")
+	for _, line := range strings.Split(got.stdout, "\n") {
+		if strings.HasPrefix(strings.TrimSpace(line), "::") || strings.Contains(line, "##") || strings.Contains(line, "\x1b") {
+			t.Errorf("the line is a command: %q", line)
+		}
+	}
+	if got.code != 1 || !strings.HasPrefix(got.stdout, "./::stop-commands::x/pool.yaml:1:1: ") {
+		t.Errorf("exit code %d, stdout %s", got.code, got.stdout)
+	}
+	if t.Failed() {
+		fmt.Println(got.stderr)
+	}
+}
