@@ -1,10 +1,10 @@
 // Command docgen writes the parts of docs/reference that come from Go code: the
-// command line, the hub's HTTP API, and the reasons and codes with what to do
-// about each.
+// command line, the hub's HTTP API, the reasons and codes with what to do about
+// each, and the rules of fleet check.
 //
 // In: the code it is compiled with, and the source of apis/ below the
-// repository's folder (-C, default "."). Out: commands.md, openapi.json and
-// reasons.md, always the same for the same code.
+// repository's folder (-C, default "."). Out: commands.md, openapi.json,
+// reasons.md and rules.md, always the same for the same code.
 package main
 
 import (
@@ -46,7 +46,7 @@ func run(root string) error {
 		return err
 	}
 	for name, content := range map[string][]byte{
-		"commands.md": commands.Bytes(), "openapi.json": description, "reasons.md": reasons,
+		"commands.md": commands.Bytes(), "openapi.json": description, "reasons.md": reasons, "rules.md": rulesPage(),
 	} {
 		if err := os.WriteFile(filepath.Join(folder, name), content, 0o644); err != nil {
 			return err

@@ -5,8 +5,13 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
+
+	"sigs.k8s.io/yaml"
+
+	"cloop.dev/cloop/internal/fleet/output"
 )
 
 // all are the formats of a file each, in the working directory.
@@ -172,5 +177,36 @@ func TestFleetCheckTextIsNoCommand(t *testing.T) {
 	}
 	if t.Failed() {
 		fmt.Println(got.stderr)
+	}
+}
+
+// The jobs of the documentation are YAML, and their commands work.
+func TestFleetCheckIsDocumented(t *testing.T) {
+	page := read(t, "../../docs/check.md")
+	noHub(t)
+	fleetRepository(t)
+	commands := 0
+	for _, block := range regexp.MustCompile("(?s)```yaml\n(.*?)```").FindAllStringSubmatch(page, -1) {
+		var job map[string]any
+		if err := yaml.UnmarshalStrict([]byte(block[1]), &job); err != nil {
+			t.Errorf("%v:\n%s", err, block[1])
+		}
+		for _, command := range regexp.MustCompile(`cloop (fleet check .*)`).FindAllStringSubmatch(block[1], -1) {
+			commands++
+			if got := cloop(t, strings.Fields(command[1])...); got.code != 0 {
+				t.Errorf("%s: exit code %d, stderr %s", command[0], got.code, got.stderr)
+			}
+			if comment := read(t, "comment.md"); !strings.HasPrefix(comment, output.Marker+"\n") {
+				t.Errorf("the comment is %s", comment)
+			}
+		}
+	}
+	if commands != 2 || strings.Count(page, output.Marker) != 2 {
+		t.Errorf("%d commands, %d markers", commands, strings.Count(page, output.Marker))
+	}
+	for _, format := range output.Formats() {
+		if !strings.Contains(page, "`"+string(format)+"`") {
+			t.Errorf("the page does not tell of %s", format)
+		}
 	}
 }
