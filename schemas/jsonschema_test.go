@@ -2,6 +2,7 @@ package schemas_test
 
 import (
 	"encoding/json"
+	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
@@ -16,19 +17,24 @@ import (
 )
 
 // An editor with the JSON Schemas calls good what the structural part of the
-// validator calls good, and only that: on the corpus and on each change of one
-// field to its good documents.
+// validator calls good, and only that: on the corpus, on each change of one
+// field to its good documents, and on random documents.
 func TestJSONSchemasAgreeWithTheValidator(t *testing.T) {
 	validator, editor := mustNewValidator(t), newEditor(t)
 	compared, refused := 0, 0
-	for _, variant := range schemastest.Variants(t, "testdata") {
+	all := schemastest.Variants(t, "testdata")
+	random := newRandom(t)
+	for i := range 2000 * times(t) {
+		all = append(all, schemastest.Case{File: fmt.Sprintf("creation %d", i), Object: random.Case(i)})
+	}
+	for _, variant := range all {
 		errs := structural(validator.Validate(schemas.Document{Object: variant.Object}))
 		said := editor.validate(t, variant.Object)
 		compared++
 		if len(errs) > 0 {
 			refused++
 		}
-		if slices.ContainsFunc(errs, inexpressible) {
+		if slices.ContainsFunc(errs, func(p schemas.Problem) bool { return inexpressible(p, variant.Object) }) || nullsCounted(said, variant.Object) {
 			continue
 		}
 		if (len(errs) > 0) != (said != nil) {
@@ -102,9 +108,17 @@ func structural(problems []schemas.Problem) []schemas.Problem {
 	})
 }
 
-// inexpressible says whether JSON Schema has no words for a problem.
-func inexpressible(p schemas.Problem) bool {
-	return strings.HasPrefix(p.Message, "Duplicate value: {")
+// inexpressible says whether the JSON Schema has no words for a problem: two
+// entries with one key, the kind's own form of a name that a server makes, and
+// what stands in a status that is a list.
+func inexpressible(p schemas.Problem, object *unstructured.Unstructured) bool {
+	return strings.HasPrefix(p.Message, "Duplicate value: {") || p.Path == "metadata.name" && object.GetGenerateName() != "" || strings.HasPrefix(p.Path, "status[")
+}
+
+// nullsCounted says whether a map is too large only in the eyes of who counts
+// the keys that a server drops.
+func nullsCounted(said error, object *unstructured.Unstructured) bool {
+	return said != nil && strings.Contains(said.Error(), ": maxProperties: got ") && strings.Contains(fmt.Sprint(object.Object), ":<nil>")
 }
 
 // editor validates with the checked-in JSON Schemas, as an editor does.

@@ -28,7 +28,8 @@ func jsonSchemaFile(crd *apiextensionsv1.CustomResourceDefinition, version strin
 // renderJSONSchema writes a kind's JSON Schema: the structural part of the
 // definition as an API server reads a document, its CEL rules as text in the
 // descriptions. What it cannot say: that no two entries of a list have the same
-// key, and the sizes of metadata.
+// key, the sizes of metadata, the kind's own form of names that a server makes,
+// and what is no field in a status of another form.
 func renderJSONSchema(crd *apiextensionsv1.CustomResourceDefinition, version apiextensionsv1.CustomResourceDefinitionVersion, hints map[string]string) ([]byte, error) {
 	root, err := asObject(version.Schema.OpenAPIV3Schema)
 	if err != nil {

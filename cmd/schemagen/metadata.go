@@ -45,7 +45,7 @@ func metadataSchema(name jsonObject) jsonObject {
 		"properties": jsonObject{
 			"name": full,
 			"generateName": with(text("Beginning of a name that the server completes, for kubectl create. Ignored beside name."),
-				jsonObject{"pattern": "^(" + metadataSubdomain + "-?)?$"}),
+				jsonObject{"maxLength": 253, "pattern": "^(" + metadataSubdomain + "-?)?$"}),
 			"namespace": with(text("Namespace of the object. Absent: the one that it is applied to."),
 				jsonObject{"maxLength": 63, "pattern": "^(" + metadataLabel + ")?$"}),
 			"labels": jsonObject{
