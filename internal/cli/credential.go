@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"regexp"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -64,11 +65,20 @@ type keptCredential struct {
 	note       string
 }
 
+// credentialText is what a credential may be made of. It goes into commands that
+// people paste into their shell: text of another kind could end the command and
+// begin the next.
+var credentialText = regexp.MustCompile(`^[A-Za-z0-9_.~+/=-]+$`)
+
 // keep stores a fresh credential and prepares the commands that bring it into
 // the cluster. The commands carry it on standard input, so that no process
 // list and no last-applied annotation holds it.
 func (p *credentialPlace) keep(credential hubv1.Credential) (keptCredential, error) {
 	kept := keptCredential{credential: credential}
+	if !credentialText.MatchString(credential.Secret) {
+		p.release()
+		return kept, fmt.Errorf("the hub's answer has no credential that could be one, so it is not shown: make sure that --hub names the right hub, then mint another with `cloop executor pool rotate-credential`")
+	}
 	if p.file == "" {
 		kept.commands = []string{p.namespaceCommand(), p.secretFromInput(credential.Secret)}
 		kept.note = "The credential in the second command is shown once and cannot be recovered."
@@ -84,9 +94,9 @@ func (p *credentialPlace) keep(credential hubv1.Credential) (keptCredential, err
 }
 
 func (k keptCredential) print(w io.Writer) {
-	fmt.Fprintf(w, "Run these where kubectl reaches the cluster; both may be repeated.\n%s\n", k.note)
+	say(w, "Run these where kubectl reaches the cluster; both may be repeated.\n%s\n", k.note)
 	for _, command := range k.commands {
-		fmt.Fprintf(w, "\n%s\n", command)
+		say(w, "\n%s\n", verbatim(command))
 	}
 }
 
@@ -164,8 +174,8 @@ working.`,
 				Install    []string         `json:"install"`
 			}{kept.credential, kept.commands[1:]}
 			return a.show(shown, func(w io.Writer) {
-				fmt.Fprintf(w, "Minted credential %s of pool %s.\n", credential.ID, args[0])
-				fmt.Fprintf(w, "%s\n\n%s\n", strings.ReplaceAll(kept.note, "second command", "command"), kept.commands[1])
+				say(w, "Minted credential %s of pool %s.\n", credential.ID, args[0])
+				say(w, "%s\n\n%s\n", strings.ReplaceAll(kept.note, "second command", "command"), verbatim(kept.commands[1]))
 			})
 		},
 	}

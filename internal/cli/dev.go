@@ -108,7 +108,7 @@ func (a *app) newDevUpCommand(dir *string) *cobra.Command {
 			if *dir != "" {
 				down += " --dir " + shellQuote(at)
 			}
-			_, err = fmt.Fprintf(a.stdout, `The system is up. To use it from this shell:
+			say(a.stdout, `The system is up. To use it from this shell:
 
 %s
 Then try:
@@ -119,8 +119,8 @@ Then try:
 The fleet repository is cloned in %s: commit to it, git push,
 and "cloop fleet reconcile" has hub and cluster follow at once, not within a minute.
 "%s" removes everything.
-`, shellSetup(system), dev.ProjectName, fleet.Dir, down)
-			return err
+`, verbatim(shellSetup(system)), dev.ProjectName, fleet.Dir, down)
+			return nil
 		},
 	}
 	cmd.Flags().StringVar(&kubeconfig, "kubeconfig", "", "use the existing cluster of this `FILE` instead of one of its own")
@@ -258,7 +258,7 @@ func (a *app) demo(ctx context.Context, dir, kubeconfig string) error {
 	if err != nil {
 		return err
 	}
-	fmt.Fprintf(a.stdout, "the system was up after %.1f s\n", time.Since(began).Seconds())
+	say(a.stdout, "the system was up after %.1f s\n", time.Since(began).Seconds())
 	happened := 0
 	story := dev.Story{
 		System: system,
@@ -272,19 +272,19 @@ func (a *app) demo(ctx context.Context, dir, kubeconfig string) error {
 	} else if err != nil {
 		return &No{Message: fmt.Sprintf("%d of %d steps happened: %v (logs: %s)", happened, len(dev.Steps()), err, filepath.Join(dir, "logs"))}
 	}
-	fmt.Fprintf(a.stdout, "\nall %d steps happened, %.1f s in all\n", happened, time.Since(began).Seconds())
+	say(a.stdout, "\nall %d steps happened, %.1f s in all\n", happened, time.Since(began).Seconds())
 	return nil
 }
 
 // tell prints what a step showed.
 func (a *app) tell(number int, result dev.Result) {
-	fmt.Fprintf(a.stdout, "\n%d. %s\n", number, result.Step)
+	say(a.stdout, "\n%d. %s\n", number, result.Step)
 	for _, moment := range result.Moments {
 		if moment.After == 0 {
-			fmt.Fprintf(a.stdout, "            %s\n", moment.What)
+			say(a.stdout, "            %s\n", moment.What)
 			continue
 		}
-		fmt.Fprintf(a.stdout, "  %5d ms  %s\n", moment.After.Milliseconds(), moment.What)
+		say(a.stdout, "  %5d ms  %s\n", moment.After.Milliseconds(), moment.What)
 	}
 }
 

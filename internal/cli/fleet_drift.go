@@ -44,7 +44,7 @@ Exit code 0: they agree; 1: they differ; 2: it could not be found out.`,
 			}
 			report := fleet.Drift(input)
 			report.Notes = append(notes, report.Notes...)
-			if err := a.show(report, func(w io.Writer) { fmt.Fprint(w, report.Text()) }); err != nil {
+			if err := a.show(report, func(w io.Writer) { say(w, "%s", verbatim(report.Text())) }); err != nil {
 				return err
 			}
 			if report.Any() {

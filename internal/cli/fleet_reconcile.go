@@ -62,7 +62,7 @@ func (a *app) showReconciled(status fleetStatus, wait bool) error {
 			return
 		}
 		for _, item := range status.Items {
-			fmt.Fprintf(w, "Asked %s to sync %s now.\n", item.Surface, item.Name)
+			say(w, "Asked %s to sync %s now.\n", item.Surface, item.Name)
 		}
 	})
 	if err != nil {

@@ -136,7 +136,7 @@ func poolSyncStatus(cluster string, sync v1alpha1.PoolSync) syncStatus {
 
 func printStatus(w io.Writer, status fleetStatus) {
 	if len(status.Items) == 0 {
-		fmt.Fprintln(w, "No sync: the hub has none in its configuration, and the clusters have no PoolSync.")
+		say(w, "No sync: the hub has none in its configuration, and the clusters have no PoolSync.\n")
 		return
 	}
 	row(w, "SURFACE", "NAME", "READY", "APPLIED", "DRIFT", "MESSAGE")

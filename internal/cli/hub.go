@@ -114,7 +114,7 @@ its start before you rely on it.`,
 				URL string `json:"url"`
 				Pin string `json:"pin"`
 			}{url, pin}
-			return a.show(shown, func(w io.Writer) { fmt.Fprintln(w, pin) })
+			return a.show(shown, func(w io.Writer) { say(w, "%s\n", pin) })
 		},
 	}
 }

@@ -7,6 +7,8 @@ import (
 	"log/slog"
 
 	"github.com/spf13/cobra"
+
+	"cloop.dev/cloop/internal/printable"
 )
 
 // app is what one invocation shares: where it reads and writes, and the flags
@@ -49,10 +51,10 @@ func (a *app) exit(err error) int {
 	}
 	verdict := verdictOf(err)
 	if verdict.message != "" {
-		fmt.Fprintln(a.stderr, "cloop: "+verdict.message)
+		say(a.stderr, "cloop: %s\n", verdict.message)
 		if a.options.verbose {
 			for _, link := range chain(err) {
-				fmt.Fprintln(a.stderr, "  "+link)
+				say(a.stderr, "  %s\n", link)
 			}
 		}
 	}
@@ -139,7 +141,7 @@ func (a *app) logger() *slog.Logger {
 	if a.options.verbose {
 		level = slog.LevelDebug
 	}
-	return slog.New(slog.NewJSONHandler(a.stderr, &slog.HandlerOptions{
+	return slog.New(slog.NewJSONHandler(printable.JSONWriter{To: a.stderr}, &slog.HandlerOptions{
 		Level: level,
 		ReplaceAttr: func(groups []string, attr slog.Attr) slog.Attr {
 			if len(groups) == 0 && attr.Key == slog.TimeKey {
@@ -152,5 +154,5 @@ func (a *app) logger() *slog.Logger {
 
 // remark writes a line for people to standard error.
 func (a *app) remark(format string, args ...any) {
-	fmt.Fprintf(a.stderr, format+"\n", args...)
+	say(a.stderr, format+"\n", args...)
 }

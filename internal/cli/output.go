@@ -18,6 +18,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"cloop.dev/cloop/internal/atomicfile"
+	"cloop.dev/cloop/internal/printable"
 )
 
 // Formats of what is listed or shown.
@@ -170,14 +171,20 @@ func writeInto(name string, data []byte) error {
 func encode(w io.Writer, format string, value any, text func(io.Writer)) error {
 	switch format {
 	case formatJSON:
-		encoder := json.NewEncoder(w)
-		encoder.SetEscapeHTML(false)
-		encoder.SetIndent("", "  ")
-		return encoder.Encode(value)
+		return writeJSON(w, value)
 	case formatYAML:
-		encoded, err := yaml.Marshal(value)
+		asJSON, err := json.Marshal(value)
 		if err != nil {
 			return err
+		}
+		// The parser takes control characters only as escapes.
+		encoded, err := yaml.JSONToYAML(printable.JSON(asJSON))
+		if err != nil {
+			return err
+		}
+		if !printable.Safe(encoded) {
+			// YAML has no escapes outside quotes; JSON is YAML and has.
+			return writeJSON(w, value)
 		}
 		_, err = w.Write(encoded)
 		return err
@@ -187,15 +194,16 @@ func encode(w io.Writer, format string, value any, text func(io.Writer)) error {
 	return aligned.Flush()
 }
 
+func writeJSON(w io.Writer, value any) error {
+	encoder := json.NewEncoder(printable.JSONWriter{To: w})
+	encoder.SetEscapeHTML(false)
+	encoder.SetIndent("", "  ")
+	return encoder.Encode(value)
+}
+
 // row writes cells that the columns of a table line up on.
 func row(w io.Writer, cells ...any) {
-	for i, cell := range cells {
-		if i > 0 {
-			fmt.Fprint(w, "\t")
-		}
-		fmt.Fprint(w, cell)
-	}
-	fmt.Fprint(w, "\n")
+	say(w, strings.TrimPrefix(strings.Repeat("\t%v", len(cells)), "\t")+"\n", cells...)
 }
 
 // listed keeps an empty list from being shown as null.

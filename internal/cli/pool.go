@@ -102,9 +102,9 @@ once: the hub keeps only its hash.`,
 			}
 			response.Credential = kept.credential
 			return a.show(created{response, kept.commands}, func(w io.Writer) {
-				fmt.Fprintf(w, "Created pool %s.\n\n", response.Pool.Name)
+				say(w, "Created pool %s.\n\n", response.Pool.Name)
 				kept.print(w)
-				fmt.Fprintf(w, "\nBind projects to pool:%s\n", response.Pool.ID)
+				say(w, "\nBind projects to pool:%s\n", response.Pool.ID)
 			})
 		},
 	}
@@ -208,8 +208,8 @@ func (a *app) newPoolUpdateCommand() *cobra.Command {
 				return fmt.Errorf("update pool %s: %w", args[0], err)
 			}
 			return a.show(pool, func(w io.Writer) {
-				fmt.Fprintf(w, "Updated pool %s: at most %s.\n", pool.Name, count.Of(pool.MaxRunners, "runner"))
-				fmt.Fprintln(w, "A cluster's own spec.maxRunners is changed in Git; the lower of the two counts.")
+				say(w, "Updated pool %s: at most %s.\n", pool.Name, count.Of(pool.MaxRunners, "runner"))
+				say(w, "A cluster's own spec.maxRunners is changed in Git; the lower of the two counts.\n")
 			})
 		},
 	}
@@ -278,7 +278,7 @@ func (a *app) changePool(_ *cobra.Command, name, verb string, act func(*hubclien
 	if err != nil {
 		return fmt.Errorf("%s pool %s: %w", verb, name, err)
 	}
-	return a.show(pool, func(w io.Writer) { fmt.Fprintf(w, done, pool.Name) })
+	return a.show(pool, func(w io.Writer) { say(w, done, pool.Name) })
 }
 
 func printPool(w io.Writer, p hubv1.Pool, runners []hubv1.PoolRunner) {

@@ -46,7 +46,7 @@ func (a *app) newProjectCreateCommand() *cobra.Command {
 				return fmt.Errorf("create project %s: %w", args[0], err)
 			}
 			return a.show(project, func(w io.Writer) {
-				fmt.Fprintf(w, "Created project %s. Bind it to a pool with `cloop project bind %s POOL`.\n", project.Name, project.Name)
+				say(w, "Created project %s. Bind it to a pool with `cloop project bind %s POOL`.\n", project.Name, shellQuote(project.Name))
 			})
 		},
 	}
@@ -127,7 +127,7 @@ func (a *app) newProjectBindCommand() *cobra.Command {
 				return fmt.Errorf("bind project %s to %s: %w", args[0], args[1], err)
 			}
 			return a.show(project, func(w io.Writer) {
-				fmt.Fprintf(w, "Project %s runs on pool %s.\n", project.Name, newPoolNames(hub).of(cmd.Context(), project.ExecutorID))
+				say(w, "Project %s runs on pool %s.\n", project.Name, newPoolNames(hub).of(cmd.Context(), project.ExecutorID))
 			})
 		},
 	}

@@ -75,7 +75,7 @@ signal's number where a signal ended it, 1 where it ended without a code.`,
 				return a.follow(cmd.Context(), hub, run.ID)
 			}
 			return a.show(run, func(w io.Writer) {
-				fmt.Fprintf(w, "Run %s is %s%s.\nFollow it with `cloop run logs --follow %s`.\n", run.ID, run.State, because(run.Reason), run.ID)
+				say(w, "Run %s is %s%s.\nFollow it with `cloop run logs --follow %s`.\n", run.ID, run.State, because(run.Reason), shellQuote(run.ID))
 			})
 		},
 	}
@@ -154,21 +154,25 @@ func (a *app) newRunLogsCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "logs RUN",
 		Short: "Write a run's log to standard output",
-		Args:  cobra.ExactArgs(1),
+		Long: `Write a run's log to standard output, byte for byte into a file or a pipe. On a
+terminal colours work, and other control sequences are shown, not obeyed.`,
+		Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			hub, err := a.connect()
 			if err != nil {
 				return err
 			}
+			to, end := logWriter(a.stdout)
+			defer end()
 			if follow {
-				return a.copyLog(cmd.Context(), hub, args[0], offset, a.stdout)
+				return a.copyLog(cmd.Context(), hub, args[0], offset, to)
 			}
 			log, err := hub.Logs(cmd.Context(), args[0], offset, false)
 			if err != nil {
 				return fmt.Errorf("read the log of run %s: %w", args[0], err)
 			}
 			defer func() { _ = log.Close() }()
-			if _, err := io.Copy(a.stdout, log); err != nil {
+			if _, err := io.Copy(to, log); err != nil {
 				return fmt.Errorf("read the log of run %s: %w", args[0], err)
 			}
 			return nil
@@ -194,7 +198,7 @@ func (a *app) newRunCancelCommand() *cobra.Command {
 				return fmt.Errorf("cancel run %s: %w", args[0], err)
 			}
 			return a.show(run, func(w io.Writer) {
-				fmt.Fprintf(w, "Run %s is %s%s.\n", run.ID, run.State, because(run.Reason))
+				say(w, "Run %s is %s%s.\n", run.ID, run.State, because(run.Reason))
 			})
 		},
 	}

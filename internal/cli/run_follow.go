@@ -20,7 +20,10 @@ func (a *app) follow(ctx context.Context, hub *hubclient.Client, id string) erro
 		// Standard output is for the one document that says how it ended.
 		log = a.stderr
 	}
-	if err := a.copyLog(ctx, hub, id, 0, log); err != nil {
+	log, end := logWriter(log)
+	err := a.copyLog(ctx, hub, id, 0, log)
+	end()
+	if err != nil {
 		return err
 	}
 	run, err := a.settled(ctx, hub, id)

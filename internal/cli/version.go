@@ -1,7 +1,6 @@
 package cli
 
 import (
-	"fmt"
 	"io"
 	"runtime"
 	"runtime/debug"
@@ -56,7 +55,7 @@ func (a *app) newVersionCommand() *cobra.Command {
 		RunE: func(*cobra.Command, []string) error {
 			b := buildVersion()
 			return a.show(b, func(w io.Writer) {
-				fmt.Fprintf(w, "cloop %s (%s, %s)\n", b.Version, b.Go, b.Platform)
+				say(w, "cloop %s (%s, %s)\n", b.Version, b.Go, b.Platform)
 			})
 		},
 	}

@@ -266,15 +266,15 @@ func isYAML(name string) bool {
 }
 
 // file adds the documents of one file.
-func (out *rendering) file(s *scan, name string) error {
+func (r *rendering) file(s *scan, name string) error {
 	data, err := s.read(name)
 	if err != nil {
 		return err
 	}
 	documents, problems := schemas.Decode(name, data)
-	out.problems = append(out.problems, problems...)
+	r.problems = append(r.problems, problems...)
 	for i := range documents {
-		out.objects = append(out.objects, renderedObject{Rendered: Rendered{Document: documents[i], SourcePath: name}})
+		r.objects = append(r.objects, renderedObject{Rendered: Rendered{Document: documents[i], SourcePath: name}})
 	}
 	return nil
 }

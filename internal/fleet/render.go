@@ -8,6 +8,7 @@ import (
 
 	"cloop.dev/cloop/apis/v1alpha1"
 	"cloop.dev/cloop/internal/count"
+	"cloop.dev/cloop/internal/printable"
 )
 
 // causeRemedies: cause → what to do about it.
@@ -26,7 +27,8 @@ func CauseRemedy(cause string) string { return causeRemedies[cause] }
 const maxCell = 48
 
 // Text renders the report for people: a table of each pool that drifts, what to
-// do, and what was not compared. It ends with a newline.
+// do, and what was not compared. It ends with a newline, and has nothing in it
+// that a terminal would obey.
 func (r *DriftReport) Text() string {
 	var b strings.Builder
 	causes := []string{}
@@ -51,7 +53,7 @@ func (r *DriftReport) Text() string {
 		fmt.Fprintf(&b, "%s: %s\n", cause, CauseRemedy(cause))
 	}
 	for _, note := range r.Notes {
-		fmt.Fprintf(&b, "note: %s\n", note)
+		fmt.Fprintf(&b, "note: %s\n", printable.Line(note))
 	}
 	return b.String()
 }
@@ -61,7 +63,7 @@ func (p *PoolDrift) table(b *strings.Builder) {
 	if p.Cluster != "" {
 		where = "cluster " + p.Cluster
 	}
-	fmt.Fprintf(b, "%s (%s)\n", p.Pool, where)
+	fmt.Fprintf(b, "%s (%s)\n", printable.Line(p.Pool), printable.Line(where))
 	w := tabwriter.NewWriter(b, 0, 0, 2, ' ', 0)
 	row(w, "  FIELD", "GIT", "HUB", "CLUSTER", "CAUSE", "BY", "SINCE")
 	for _, field := range p.Fields {
@@ -81,6 +83,9 @@ func (p *PoolDrift) table(b *strings.Builder) {
 }
 
 func row(w *tabwriter.Writer, cells ...string) {
+	for i, cell := range cells {
+		cells[i] = printable.Line(cell)
+	}
 	_, _ = fmt.Fprintln(w, strings.Join(cells, "\t"))
 }
 

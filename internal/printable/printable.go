@@ -1,0 +1,105 @@
+package printable
+
+import (
+	"bytes"
+	"fmt"
+	"io"
+	"strings"
+	"unicode"
+	"unicode/utf8"
+)
+
+// Joiners belong to the spelling of words in several scripts, and to emoji.
+const (
+	zeroWidthNonJoiner = '\u200c'
+	zeroWidthJoiner    = '\u200d'
+)
+
+// obeyed says whether a terminal does something for a character instead of
+// showing it: control characters, what turns the reading direction or is not
+// seen at all, and line breaks of every kind.
+func obeyed(r rune) bool {
+	switch r {
+	case zeroWidthNonJoiner, zeroWidthJoiner:
+		return false
+	case '\u2028', '\u2029':
+		return true
+	}
+	return unicode.IsControl(r) || unicode.Is(unicode.Cf, r)
+}
+
+// Line returns the text as one line that a terminal only shows.
+func Line(text string) string {
+	if !strings.ContainsFunc(text, func(r rune) bool { return r == utf8.RuneError || obeyed(r) }) {
+		return text
+	}
+	var b strings.Builder
+	for i, r := range text {
+		if r == utf8.RuneError {
+			// The character itself, or a byte that is no UTF-8.
+			if _, size := utf8.DecodeRuneInString(text[i:]); size == 1 {
+				fmt.Fprintf(&b, `\x%02x`, text[i])
+				continue
+			}
+		}
+		writeShown(&b, r)
+	}
+	return b.String()
+}
+
+func writeShown(b *strings.Builder, r rune) {
+	switch {
+	case !obeyed(r):
+		b.WriteRune(r)
+	case r == '\n':
+		b.WriteString(`\n`)
+	case r == '\r':
+		b.WriteString(`\r`)
+	case r == '\t':
+		b.WriteString(`\t`)
+	case r < utf8.RuneSelf:
+		fmt.Fprintf(b, `\x%02x`, r)
+	case r > 0xffff:
+		fmt.Fprintf(b, `\U%08x`, r)
+	default:
+		fmt.Fprintf(b, `\u%04x`, r)
+	}
+}
+
+// Safe says whether a text of several lines has nothing in it but line breaks
+// and tabs that a terminal would obey.
+func Safe(text []byte) bool {
+	return !bytes.ContainsFunc(text, func(r rune) bool { return r != '\n' && r != '\t' && obeyed(r) })
+}
+
+// JSON returns the same JSON document with every such character escaped; in
+// JSON they stand only in strings.
+func JSON(document []byte) []byte {
+	if Safe(document) {
+		return document
+	}
+	var b bytes.Buffer
+	for _, r := range string(document) {
+		switch {
+		case r == '\n' || r == '\t' || !obeyed(r):
+			b.WriteRune(r)
+		case r > 0xffff:
+			high, low := (r-0x10000)>>10+0xd800, (r-0x10000)&0x3ff+0xdc00
+			fmt.Fprintf(&b, `\u%04x\u%04x`, high, low)
+		default:
+			fmt.Fprintf(&b, `\u%04x`, r)
+		}
+	}
+	return b.Bytes()
+}
+
+// JSONWriter passes whole JSON documents on through JSON, one each Write.
+type JSONWriter struct{ To io.Writer }
+
+// Write is io.Writer's.
+func (w JSONWriter) Write(document []byte) (int, error) {
+	if _, err := w.To.Write(JSON(document)); err != nil {
+		return 0, err
+	}
+	return len(document), nil
+}
