@@ -1,6 +1,17 @@
 package cli
 
-import "io"
+import (
+	"io"
+	"time"
+)
+
+// SetRemoteTimeout shortens how long a Git remote is waited for, and returns
+// what undoes it.
+func SetRemoteTimeout(d time.Duration) (undo func()) {
+	before := remoteTimeout
+	remoteTimeout = d
+	return func() { remoteTimeout = before }
+}
 
 // SetTerminal makes commands take a stream for a terminal, and returns what
 // undoes it.

@@ -2,11 +2,8 @@ package cli
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
-	"os/exec"
-	"strings"
 
 	"github.com/spf13/cobra"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -28,7 +25,8 @@ func (a *app) newFleetDriftCommand() *cobra.Command {
 		Long: `Compare what a checked-out fleet repository says with what the hub and the
 clusters have, field by field. Nothing is changed anywhere: the clusters see
 only reads. Which overlay is whose is read from the PoolSyncs and the hub's
-syncs.
+syncs. What is committed here and not pushed is told apart: the remote is asked
+which commits it has.
 
 Exit code 0: they agree; 1: they differ; 2: it could not be found out.`,
 		Example: `  cloop fleet drift --hub https://cloop.example.com --cluster eu --cluster us`,
@@ -38,12 +36,10 @@ Exit code 0: they agree; 1: they differ; 2: it could not be found out.`,
 			if err != nil {
 				return err
 			}
-			input, notes, err := a.readSurfaces(cmd.Context(), where, at)
+			report, err := a.drift(cmd.Context(), where, at.root)
 			if err != nil {
 				return err
 			}
-			report := fleet.Drift(input)
-			report.Notes = append(notes, report.Notes...)
 			if err := a.show(report, func(w io.Writer) { say(w, "%s", verbatim(report.Text())) }); err != nil {
 				return err
 			}
@@ -58,37 +54,106 @@ Exit code 0: they agree; 1: they differ; 2: it could not be found out.`,
 	return cmd
 }
 
-// readSurfaces reads what Git, the hub and the clusters say, and what it could
-// not take into account.
-func (a *app) readSurfaces(ctx context.Context, where surfaceFlags, at location) (input fleet.DriftInput, notes []string, err error) {
-	revision, changed, err := headOf(ctx, at.root)
+// drift compares the surfaces. Where the work tree is ahead of what is pushed,
+// what is pushed is compared as well: only that hub and clusters can have.
+func (a *app) drift(ctx context.Context, where surfaceFlags, root string) (*fleet.DriftReport, error) {
+	at, err := standingOf(ctx, root)
 	if err != nil {
-		return input, nil, err
-	}
-	if changed {
-		notes = append(notes, "the work tree has changes that are not committed; they were compared as if they were")
+		return nil, err
 	}
 	reached, err := a.reach(where)
 	if err != nil {
-		return input, nil, err
+		return nil, err
 	}
+	live, err := readSurfaces(ctx, reached)
+	if err != nil {
+		return nil, err
+	}
+	input, err := withGit(ctx, live, root, at.head)
+	if err != nil {
+		return nil, err
+	}
+	report := fleet.Drift(input)
+	if at.ahead() {
+		published, err := driftOfPublished(ctx, live, root, at.published)
+		if err != nil {
+			report.Notes = append(report.Notes, fmt.Sprintf("what is pushed could not be compared: %v", err))
+		}
+		report.Unpublished(published)
+	}
+	if at.behind {
+		report.Outdated()
+	}
+	report.Notes = append(at.notes(), report.Notes...)
+	return report, nil
+}
+
+// driftOfPublished compares what a commit says; nil where there is none.
+func driftOfPublished(ctx context.Context, live fleet.DriftInput, root, revision string) (*fleet.DriftReport, error) {
+	if revision == "" {
+		return nil, nil
+	}
+	dir, err := exportTree(ctx, root, revision)
+	if err != nil {
+		return nil, err
+	}
+	defer removeTree(dir)
+	input, err := withGit(ctx, live, dir, revision)
+	if err != nil {
+		return nil, err
+	}
+	return fleet.Drift(input), nil
+}
+
+// readSurfaces reads what the hub and the clusters have.
+func readSurfaces(ctx context.Context, reached surfaces) (live fleet.DriftInput, err error) {
 	if reached.hub != nil {
-		if input.Hub, err = readHub(ctx, reached.hub, at.root, revision); err != nil {
-			return input, nil, err
+		if live.Hub, err = readHub(ctx, reached.hub); err != nil {
+			return live, err
 		}
 	}
 	for _, cluster := range reached.clusters {
-		surface, err := readCluster(ctx, cluster, at.root, revision)
+		surface, err := readCluster(ctx, cluster)
 		if err != nil {
-			return input, nil, err
+			return live, err
 		}
-		input.Clusters = append(input.Clusters, surface)
+		live.Clusters = append(live.Clusters, surface)
 	}
-	return input, notes, nil
+	return live, nil
 }
 
-func readHub(ctx context.Context, hub *hubclient.Client, root, revision string) (*fleet.HubSurface, error) {
-	surface := &fleet.HubSurface{Revision: revision}
+// withGit adds what a revision, whose files are in a directory, wants of each
+// surface.
+func withGit(ctx context.Context, live fleet.DriftInput, dir, revision string) (fleet.DriftInput, error) {
+	input := fleet.DriftInput{}
+	if live.Hub != nil {
+		hub := *live.Hub
+		hub.Revision = revision
+		for _, sync := range hub.Syncs {
+			rendered, err := fleet.Build(ctx, dir, sync.Path)
+			if err != nil {
+				return input, fmt.Errorf("build what the hub syncs as %s: %w", sync.Name, err)
+			}
+			hub.Git = known(hub.Git, rendered)
+		}
+		input.Hub = &hub
+	}
+	for _, cluster := range live.Clusters {
+		cluster.Revision = revision
+		for _, sync := range cluster.Syncs {
+			rendered, err := fleet.Build(ctx, dir, sync.Spec.Path)
+			if err != nil {
+				return input, fmt.Errorf("build what PoolSync %s/%s of cluster %s applies: %w", sync.Namespace, sync.Name, cluster.Name, err)
+			}
+			cluster.Git = known(cluster.Git, rendered)
+		}
+		input.Clusters = append(input.Clusters, cluster)
+	}
+	return input, nil
+}
+
+func readHub(ctx context.Context, hub *hubclient.Client) (*fleet.HubSurface, error) {
+	surface := &fleet.HubSurface{}
 	var err error
 	if surface.Pools, err = hub.ListPools(ctx); err != nil {
 		return nil, fmt.Errorf("list the hub's pools: %w", err)
@@ -96,18 +161,11 @@ func readHub(ctx context.Context, hub *hubclient.Client, root, revision string) 
 	if surface.Syncs, err = hub.ListSyncs(ctx); err != nil {
 		return nil, fmt.Errorf("list the hub's syncs: %w", err)
 	}
-	for _, sync := range surface.Syncs {
-		rendered, err := fleet.Build(ctx, root, sync.Path)
-		if err != nil {
-			return nil, fmt.Errorf("build what the hub syncs as %s: %w", sync.Name, err)
-		}
-		surface.Git = known(surface.Git, rendered)
-	}
 	return surface, nil
 }
 
-func readCluster(ctx context.Context, cluster reachedCluster, root, revision string) (fleet.ClusterSurface, error) {
-	surface := fleet.ClusterSurface{Name: cluster.name, Revision: revision}
+func readCluster(ctx context.Context, cluster reachedCluster) (fleet.ClusterSurface, error) {
+	surface := fleet.ClusterSurface{Name: cluster.name}
 	in := client.InNamespace(cluster.namespace)
 	var syncs v1alpha1.PoolSyncList
 	if err := cluster.client.List(ctx, &syncs, in); err != nil {
@@ -120,13 +178,6 @@ func readCluster(ctx context.Context, cluster reachedCluster, root, revision str
 		return surface, fmt.Errorf("list the ExecutorPools of cluster %s: %w", cluster.name, err)
 	}
 	surface.Live = live.Items
-	for _, sync := range surface.Syncs {
-		rendered, err := fleet.Build(ctx, root, sync.Spec.Path)
-		if err != nil {
-			return surface, fmt.Errorf("build what PoolSync %s/%s of cluster %s applies: %w", sync.Namespace, sync.Name, cluster.name, err)
-		}
-		surface.Git = known(surface.Git, rendered)
-	}
 	return surface, nil
 }
 
@@ -135,30 +186,4 @@ func readCluster(ctx context.Context, cluster reachedCluster, root, revision str
 // that nobody knows.
 func known(before, rendered []fleet.Rendered) []fleet.Rendered {
 	return append(append([]fleet.Rendered{}, before...), rendered...)
-}
-
-// headOf asks git for the revision that a work tree is at, and whether it has
-// changes that no commit has.
-func headOf(ctx context.Context, root string) (revision string, changed bool, err error) {
-	revision, err = git(ctx, root, "rev-parse", "HEAD")
-	if err != nil {
-		return "", false, fmt.Errorf("find the revision of %s: %w: name a checked-out fleet repository with --repo", root, err)
-	}
-	status, err := git(ctx, root, "status", "--porcelain")
-	if err != nil {
-		return "", false, fmt.Errorf("find the changes of %s: %w", root, err)
-	}
-	return revision, status != "", nil
-}
-
-// git runs a reading git command. Optional locks are off, so that nothing in
-// the work tree is written either.
-func git(ctx context.Context, directory string, arguments ...string) (string, error) {
-	command := exec.CommandContext(ctx, "git", append([]string{"--no-optional-locks", "-C", directory}, arguments...)...)
-	output, err := command.Output()
-	var exit *exec.ExitError
-	if errors.As(err, &exit) {
-		return "", fmt.Errorf("git %s: %s", arguments[0], oneLine(string(exit.Stderr)))
-	}
-	return strings.TrimSpace(string(output)), err
 }

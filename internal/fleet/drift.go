@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -53,6 +54,14 @@ const (
 	SurfaceHubCluster = "hub-cluster"
 )
 
+// Causes that only a clone can have, beside those of v1alpha1.
+const (
+	// CauseNotPushed is a difference that what is only in this clone makes.
+	CauseNotPushed = "NotPushed"
+	// CauseCloneBehind is a difference to a commit that is not the newest one.
+	CauseCloneBehind = "CloneBehind"
+)
+
 // DriftReport says for each pool where its surfaces disagree.
 type DriftReport struct {
 	// Pools that were compared, by name and cluster, those without drift too.
@@ -83,7 +92,7 @@ type FieldDrift struct {
 	Git     any `json:"git"`
 	Hub     any `json:"hub"`
 	Cluster any `json:"cluster"`
-	// Cause is one of v1alpha1's Drift… constants.
+	// Cause is one of v1alpha1's Drift… constants, or of this package's Cause…
 	Cause string `json:"cause"`
 	// Manager wrote the value that differs, where that is known.
 	Manager string `json:"manager,omitempty"`
@@ -95,6 +104,52 @@ type FieldDrift struct {
 // surfaces do not agree now.
 func (r *DriftReport) Any() bool {
 	return slices.ContainsFunc(r.Pools, func(p PoolDrift) bool { return len(p.Fields) > 0 })
+}
+
+// key tells the fields of a report apart.
+func (f *FieldDrift) key(cluster string) string {
+	return strings.Join([]string{cluster, f.Surface, f.Kind, f.Namespace, f.Name, f.Path}, "|")
+}
+
+// Unpublished tells apart what a clone makes differ and what differed before,
+// given the report of the newest commit that is pushed; nil: there is none. A
+// difference to that one too has that one's cause, since hub and clusters can
+// have no other.
+func (r *DriftReport) Unpublished(published *DriftReport) {
+	before := map[string]*FieldDrift{}
+	if published != nil {
+		for i := range published.Pools {
+			for j := range published.Pools[i].Fields {
+				field := &published.Pools[i].Fields[j]
+				before[field.key(published.Pools[i].Cluster)] = field
+			}
+		}
+	}
+	for i := range r.Pools {
+		for j := range r.Pools[i].Fields {
+			field := &r.Pools[i].Fields[j]
+			same := before[field.key(r.Pools[i].Cluster)]
+			switch {
+			case same != nil && canonical(same.Git) == canonical(field.Git):
+				field.Cause = same.Cause
+			case field.Surface != SurfaceHubCluster || field.Cause != v1alpha1.DriftRuleBroken:
+				field.Cause = CauseNotPushed
+			}
+		}
+	}
+}
+
+// Outdated says of every difference that a newer commit may explain that this
+// clone does not have that commit.
+func (r *DriftReport) Outdated() {
+	for i := range r.Pools {
+		for j := range r.Pools[i].Fields {
+			switch field := &r.Pools[i].Fields[j]; field.Cause {
+			case v1alpha1.DriftConverging, v1alpha1.DriftCommitNotApplied:
+				field.Cause = CauseCloneBehind
+			}
+		}
+	}
 }
 
 // Drift compares the surfaces. It decides from its input alone.

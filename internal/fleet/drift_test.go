@@ -221,7 +221,7 @@ func TestDriftSaysWhatItCouldNotCompare(t *testing.T) {
 }
 
 func TestEveryCauseHasARemedy(t *testing.T) {
-	for _, cause := range []string{v1alpha1.DriftCommitNotApplied, v1alpha1.DriftClusterEdited, v1alpha1.DriftHubEdited, v1alpha1.DriftConverging, v1alpha1.DriftRuleBroken} {
+	for _, cause := range []string{v1alpha1.DriftCommitNotApplied, v1alpha1.DriftClusterEdited, v1alpha1.DriftHubEdited, v1alpha1.DriftConverging, v1alpha1.DriftRuleBroken, fleet.CauseNotPushed, fleet.CauseCloneBehind} {
 		if fleet.CauseRemedy(cause) == "" {
 			t.Errorf("%s has no remedy", cause)
 		}
