@@ -4,6 +4,8 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+
+	"cloop.dev/cloop/internal/printable"
 )
 
 // What errors of this package are, for errors.Is. Whoever gets one changes
@@ -32,7 +34,8 @@ type fault struct {
 const maxCause = 2048
 
 func (f *fault) Error() string {
-	cause := strings.Join(strings.Fields(f.cause.Error()), " ")
+	// It may quote a server or a committer, and ends up on terminals.
+	cause := printable.Line(strings.Join(strings.Fields(f.cause.Error()), " "))
 	if len(cause) > maxCause {
 		cause = strings.ToValidUTF8(cause[:maxCause], "") + "…"
 	}

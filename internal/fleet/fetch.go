@@ -2,17 +2,12 @@ package fleet
 
 import (
 	"context"
-	"crypto/tls"
-	"crypto/x509"
 	"errors"
 	"fmt"
 	"io"
-	"net"
-	"net/http"
 	"os"
 	"path/filepath"
 	"strings"
-	"time"
 
 	"github.com/go-git/go-billy/v5/osfs"
 	"github.com/go-git/go-git/v5/plumbing"
@@ -25,13 +20,7 @@ import (
 	"github.com/go-git/go-git/v5/storage/filesystem"
 )
 
-// Bounds on what a server may send, in bytes. A fleet repository is text and
-// holds some thousand files at most; the bounds keep a wrong URL or a hostile
-// server from filling memory or disk.
 const (
-	maxPack    = 256 << 20
-	maxRefs    = 16 << 20
-	maxRefusal = 4 << 10
 	// objectCache is go-git's cache of decompressed objects.
 	objectCache = 4 << 20
 	// largeObject and beyond are streamed from disk rather than read whole.
@@ -176,85 +165,4 @@ func demultiplexed(capabilities *capability.List, response io.Reader) io.Reader 
 	default:
 		return response
 	}
-}
-
-// httpClient trusts the bundle alone where there is one. Its time limits are
-// for a server that accepts and then says nothing; the whole is bounded by the
-// caller's context.
-func httpClient(bundle []byte) (*http.Client, error) {
-	config := &tls.Config{MinVersion: tls.VersionTLS12}
-	if len(bundle) > 0 {
-		config.RootCAs = x509.NewCertPool()
-		if !config.RootCAs.AppendCertsFromPEM(bundle) {
-			return nil, errors.New("the CA bundle has no certificate")
-		}
-	}
-	return &http.Client{
-		Transport: boundedTransport{&http.Transport{
-			Proxy:                 http.ProxyFromEnvironment,
-			DialContext:           (&net.Dialer{Timeout: 15 * time.Second}).DialContext,
-			TLSClientConfig:       config,
-			TLSHandshakeTimeout:   10 * time.Second,
-			ResponseHeaderTimeout: time.Minute,
-			IdleConnTimeout:       30 * time.Second,
-			MaxIdleConns:          2,
-			ForceAttemptHTTP2:     true,
-		}},
-		CheckRedirect: func(req *http.Request, via []*http.Request) error {
-			if req.URL.Scheme != "https" {
-				return errors.New("the server redirects to an address that is not https")
-			}
-			if len(via) >= 5 {
-				return errors.New("the server redirects more than five times")
-			}
-			return nil
-		},
-	}, nil
-}
-
-// boundedTransport bounds every answer's body.
-type boundedTransport struct{ next http.RoundTripper }
-
-// RoundTrip is http.RoundTripper's.
-func (t boundedTransport) RoundTrip(req *http.Request) (*http.Response, error) {
-	res, err := t.next.RoundTrip(req)
-	if err != nil {
-		return nil, err
-	}
-	if res.StatusCode < 200 || res.StatusCode > 299 {
-		// go-git reads a refusal whole, into the error.
-		res.Body = readCloser{io.LimitReader(res.Body, maxRefusal), res.Body}
-		return res, nil
-	}
-	limit := int64(maxPack)
-	if req.Method == http.MethodGet {
-		limit = maxRefs
-	}
-	res.Body = readCloser{&cappedReader{from: res.Body, left: limit}, res.Body}
-	return res, nil
-}
-
-type readCloser struct {
-	io.Reader
-	io.Closer
-}
-
-// cappedReader fails where io.LimitReader would end, so that a pack that is cut
-// off is not taken for a corrupt one.
-type cappedReader struct {
-	from io.Reader
-	left int64
-}
-
-// Read is io.Reader's.
-func (r *cappedReader) Read(p []byte) (int, error) {
-	if r.left <= 0 {
-		return 0, errTooLarge
-	}
-	if int64(len(p)) > r.left {
-		p = p[:r.left]
-	}
-	n, err := r.from.Read(p)
-	r.left -= int64(n)
-	return n, err
 }

@@ -14,6 +14,7 @@ import (
 	"strings"
 
 	"github.com/go-git/go-git/v5/plumbing"
+	"github.com/go-git/go-git/v5/plumbing/format/pktline"
 	"github.com/go-git/go-git/v5/plumbing/protocol/packp"
 	"github.com/go-git/go-git/v5/plumbing/transport"
 	githttp "github.com/go-git/go-git/v5/plumbing/transport/http"
@@ -79,7 +80,8 @@ func OpenGit(dir, url string, auth Auth) (*Git, error) {
 	if err != nil {
 		return nil, sourceError("open", shown, err, "write the URL as https://HOST/PATH and give the credential apart from it")
 	}
-	client, err := httpClient(auth.CABundle)
+	method := authMethod(auth)
+	client, err := httpClient(auth.CABundle, method != nil)
 	if err != nil {
 		return nil, sourceError("open", shown, err, "give the CA bundle as PEM certificates")
 	}
@@ -88,7 +90,7 @@ func OpenGit(dir, url string, auth Auth) (*Git, error) {
 		dir:      filepath.Join(dir, hex.EncodeToString(sum[:8])),
 		url:      shown,
 		endpoint: endpoint,
-		auth:     authMethod(auth),
+		auth:     method,
 		http:     client,
 	}
 	if err := g.clean(); err != nil {
@@ -158,11 +160,14 @@ func (g *Git) clean() error {
 }
 
 // Resolve asks the server which commit ref names now: 40 hexadecimal digits.
-// It fetches nothing, and for a commit asks nobody. Errors are ErrSource.
+// It fetches nothing, and for a commit asks nobody. It ends within five minutes,
+// and within one where the server says nothing. Errors are ErrSource.
 func (g *Git) Resolve(ctx context.Context, ref Ref) (revision string, err error) {
 	if ref.Commit != "" {
 		return g.commit(ref)
 	}
+	ctx, cancel := attempt(ctx)
+	defer cancel()
 	refs, _, err := g.advertised(ctx)
 	if err != nil {
 		return "", err
@@ -212,8 +217,10 @@ func (g *Git) find(refs *packp.AdvRefs, ref Ref) (string, error) {
 // Checkout writes the tree of the commit that ref names to a new directory,
 // which the caller closes. It fetches only when the clone does not hold that
 // commit. A repository that is too large or has a symbolic link that leaves it
-// is refused. Errors are ErrSource.
+// is refused. It ends as Resolve does. Errors are ErrSource.
 func (g *Git) Checkout(ctx context.Context, ref Ref) (*Tree, error) {
+	ctx, cancel := attempt(ctx)
+	defer cancel()
 	revision, err := g.Resolve(ctx, ref)
 	if err != nil {
 		return nil, err
@@ -246,19 +253,35 @@ var hints = []struct {
 	{transport.ErrInvalidAuthMethod, "give a user name and password, or a bearer token"},
 	{transport.ErrRepositoryNotFound, "correct the URL, or give a credential that may read the repository"},
 	{transport.ErrEmptyRemoteRepository, "push a first commit"},
+	{pktline.ErrInvalidPktLen, "correct the URL: what answers there is no Git repository"},
+	{errSilent, "try again; if it lasts, check what answers at that address, and what stands in front of it"},
+	{errAttempt, "try again; if it lasts, check how fast the server is from here"},
+	{errRedirect, "give the URL that the repository has now, and the credential for that server"},
 	{context.DeadlineExceeded, "try again, or allow more time"},
 	{context.Canceled, "try again"},
 	{errTooLarge, "move what is no fleet definition to another repository"},
 }
 
 func (g *Git) unreachable(doing string, err error) error {
+	// go-git's own errors hide what they are about from errors.Is.
+	if hidden := (*plumbing.UnexpectedError)(nil); errors.As(err, &hidden) {
+		err = hidden.Err
+	}
+	if refusal := (*githttp.Err)(nil); errors.As(err, &refusal) {
+		return sourceError(doing, g.url, fmt.Errorf("the server answers %s", refusal.Response.Status),
+			"try again; if it lasts, look at the server's log or at what stands in front of it")
+	}
 	for _, known := range hints {
 		if errors.Is(err, known.is) {
 			return sourceError(doing, g.url, err, known.hint)
 		}
 	}
-	if text := err.Error(); strings.Contains(text, "x509:") || strings.Contains(text, "tls:") {
+	switch text := err.Error(); {
+	case strings.Contains(text, "x509:") || strings.Contains(text, "tls:"):
 		return sourceError(doing, g.url, err, "give the CA bundle that signed the server's certificate")
+	case strings.Contains(text, "http redirect:"):
+		// go-git's own refusals.
+		return sourceError(doing, g.url, err, "give the URL that the repository has now")
 	}
 	return sourceError(doing, g.url, err, "check the URL and that the server can be reached from here")
 }

@@ -4,5 +4,5 @@
 // which nothing is left that a terminal would obey rather than show: no escape
 // sequence, no line break, nothing that turns the reading direction. What it
 // takes away it shows in its place, as \x1b or \u202e. It must never be used on
-// what is stored or sent: there the text stays as it is.
+// what programs read: there the text stays as it is.
 package printable
