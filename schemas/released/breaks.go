@@ -27,7 +27,7 @@ const (
 	SubresourceRemoved Cause = "SubresourceRemoved"
 	// FieldRemoved is a field that a server would drop.
 	FieldRemoved Cause = "FieldRemoved"
-	// TypeChanged is another type or format, or a null that is refused.
+	// TypeChanged is another type or format, or a null that means something else.
 	TypeChanged Cause = "TypeChanged"
 	// BoundTightened is a length, number or count with less room.
 	BoundTightened Cause = "BoundTightened"
@@ -170,8 +170,11 @@ func (c *comparison) types(path string, old, now *props) bool {
 	if now.Format != "" && now.Format != old.Format {
 		c.add(path, TypeChanged, "the format was %q and is %q", old.Format, now.Format)
 	}
-	if old.Nullable && !now.Nullable {
-		c.add(path, TypeChanged, "a null was allowed and is refused")
+	switch {
+	case old.Nullable && !now.Nullable:
+		c.add(path, TypeChanged, "a null was kept and is dropped")
+	case !old.Nullable && now.Nullable:
+		c.add(path, TypeChanged, "a null was dropped and is kept")
 	}
 	return true
 }
