@@ -52,6 +52,24 @@ func (k *kindValidator) hint(err *field.Error) string {
 	return ""
 }
 
+// placeOf is the field to change where an API server names another one, or says
+// which only in its words; empty where path is it.
+func placeOf(path, detail string) string {
+	if place := advices().Places[detail]; place != "" {
+		return strings.TrimPrefix(path+place, ".")
+	}
+	if path != "" {
+		return ""
+	}
+	if _, field, ok := strings.Cut(detail, "Checked value must be of type integer (default format) in "); ok {
+		return field
+	}
+	if field, ok := strings.CutSuffix(detail, `" must validate at least one schema (anyOf)`); ok {
+		return strings.TrimPrefix(field, `"`)
+	}
+	return ""
+}
+
 // suggestField names the field that an unknown one was probably meant to be.
 func (k *kindValidator) suggestField(path string) string {
 	parent, name := "", path

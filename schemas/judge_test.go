@@ -42,8 +42,9 @@ type judgement struct {
 
 // bench is a server whose definitions may be replaced.
 type bench struct {
-	*server
-	config *rest.Config
+	config    *rest.Config
+	client    dynamic.Interface
+	namespace string
 }
 
 func newBench(t *testing.T) *bench {
@@ -60,7 +61,7 @@ func newBench(t *testing.T) *bench {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return &bench{server: &server{client: client, namespace: clustertest.Namespace(t, config)}, config: config}
+	return &bench{config: config, client: client, namespace: clustertest.Namespace(t, config)}
 }
 
 // compare holds the validator's judgement of each trial against the server's.

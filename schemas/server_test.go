@@ -2,16 +2,14 @@ package schemas_test
 
 import (
 	"context"
-	"errors"
-	"slices"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/client-go/dynamic"
+	"k8s.io/apimachinery/pkg/types"
 
 	"cloop.dev/cloop/apis/v1alpha1"
 	"cloop.dev/cloop/e2e/cluster/clustertest"
@@ -21,99 +19,70 @@ import (
 
 func TestMain(m *testing.M) { clustertest.Main(m) }
 
-// A real API server gives the same verdict, path for path and word for word, on
-// every document of the corpus and on thousands of changes to the good ones.
+// A real API server gives the same verdict, path for path and word for word, and
+// fills in the same defaults, on every document of the corpus and on thousands
+// of changes to the whole manifests.
 func TestVerdictIsTheServers(t *testing.T) {
-	server := newServer(t)
-	validator := mustNewValidator(t)
-	compared, refused := 0, 0
+	server := newBench(t)
+	var trials []trial
 	for _, one := range schemastest.Variants(t, "testdata") {
-		offline := offlineVerdict(validator, one.Object)
-		online := server.verdict(t, one.Object)
-		if diff := cmp.Diff(online, offline); diff != "" {
-			t.Errorf("%s: the server says (-), we say (+):\n%s\n%v", one.File, diff, one.Object)
+		trials = append(trials, trial{name: one.File, object: one.Object})
+	}
+	server.compare(t, trials)
+}
+
+// The manifests of the guide and the smallest ones apply as they stand, as
+// `kubectl apply --server-side` does it, and come back with their values.
+func TestWholeManifestsApply(t *testing.T) {
+	server := newBench(t)
+	files, err := filepath.Glob("testdata/documents/whole/good-*.yaml")
+	if err != nil || len(files) < 5 {
+		t.Fatalf("%d manifests, %v", len(files), err)
+	}
+	for _, file := range files {
+		t.Run(filepath.Base(file), func(t *testing.T) {
+			data, err := os.ReadFile(file)
+			if err != nil {
+				t.Fatal(err)
+			}
+			documents, problems := schemas.Decode(file, data)
+			if len(documents) != 1 || len(problems) > 0 {
+				t.Fatalf("%d documents, %v", len(documents), problems)
+			}
+			object := documents[0].Object
+			object.SetNamespace(server.namespace)
+			resource := server.client.Resource(v1alpha1.GroupVersion.WithResource(strings.ToLower(object.GetKind()) + "s")).Namespace(server.namespace)
+			patch, err := object.MarshalJSON()
+			if err != nil {
+				t.Fatal(err)
+			}
+			force := true
+			have, err := resource.Patch(context.Background(), object.GetName(), types.ApplyPatchType, patch,
+				metav1.PatchOptions{FieldManager: "test", Force: &force, FieldValidation: metav1.FieldValidationStrict})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if missing := lacks(object.Object["spec"], have.Object["spec"], "spec"); missing != "" {
+				t.Errorf("%s did not come back as it was written: %v", missing, have.Object)
+			}
+		})
+	}
+}
+
+// lacks names a field of want that have has not, or has otherwise.
+func lacks(want, have any, path string) string {
+	wanted, isObject := want.(map[string]any)
+	if !isObject {
+		if cmp.Equal(want, have) {
+			return ""
 		}
-		compared++
-		if len(online) > 0 {
-			refused++
-		}
+		return path
 	}
-	t.Logf("%d documents compared, %d of them refused", compared, refused)
-}
-
-type server struct {
-	client    dynamic.Interface
-	namespace string
-}
-
-func newServer(t *testing.T) *server {
-	config, err := clustertest.Start(t).RESTConfig()
-	if err != nil {
-		t.Fatal(err)
-	}
-	// Thousands of dry runs: the server has priority and fairness of its own.
-	config.QPS = -1
-	clustertest.InstallCRDs(t, config)
-	client, err := dynamic.NewForConfig(config)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return &server{client: client, namespace: clustertest.Namespace(t, config)}
-}
-
-// verdict asks twice: once strictly, where the server stops at unknown fields,
-// and once without, for what it says of the rest.
-func (s *server) verdict(t *testing.T, object *unstructured.Unstructured) []string {
-	t.Helper()
-	var lines []string
-	err := s.create(object, metav1.FieldValidationStrict)
-	if err != nil && strings.Contains(err.Error(), "strict decoding error: ") {
-		_, list, _ := strings.Cut(err.Error(), "strict decoding error: ")
-		for _, one := range strings.Split(list, ", ") {
-			lines = append(lines, ": "+one)
-		}
-		err = s.create(object, metav1.FieldValidationIgnore)
-	}
-	if err == nil {
-		return lines
-	}
-	var status apierrors.APIStatus
-	if !errors.As(err, &status) {
-		t.Fatal(err)
-	}
-	details := status.Status().Details
-	if details == nil || len(details.Causes) == 0 {
-		return append(lines, "undecodable")
-	}
-	for _, cause := range details.Causes {
-		lines = append(lines, strings.TrimPrefix(cause.Field, "<nil>")+": "+cause.Message)
-	}
-	slices.Sort(lines)
-	return lines
-}
-
-func (s *server) create(object *unstructured.Unstructured, validation string) error {
-	resource := v1alpha1.GroupVersion.WithResource(strings.ToLower(object.GetKind()) + "s")
-	object = object.DeepCopy()
-	// An offline check knows no namespace to expect.
-	_ = unstructured.SetNestedField(object.Object, s.namespace, "metadata", "namespace")
-	_, err := s.client.Resource(resource).Namespace(s.namespace).Create(context.Background(), object,
-		metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}, FieldValidation: validation})
-	return err
-}
-
-func offlineVerdict(validator *schemas.Validator, object *unstructured.Unstructured) []string {
-	var lines []string
-	for _, problem := range validator.Validate(schemas.Document{Object: object}) {
-		switch {
-		case problem.Rule == schemas.RuleUnknownField:
-			lines = append(lines, ": "+problem.Message)
-		case problem.Rule == schemas.RuleMetadata && strings.HasPrefix(problem.Message, "json: "):
-			lines = append(lines, "undecodable")
-		default:
-			lines = append(lines, problem.Path+": "+problem.Message)
+	got, _ := have.(map[string]any)
+	for name, value := range wanted {
+		if missing := lacks(value, got[name], path+"."+name); missing != "" {
+			return missing
 		}
 	}
-	slices.Sort(lines)
-	return lines
+	return ""
 }

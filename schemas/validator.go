@@ -262,12 +262,7 @@ func (c *verdict) addErrors(rule string, errs field.ErrorList) {
 			path = ""
 		}
 		problem := c.document.problem(rule, path, err.ErrorBody(), c.kind.hint(err))
-		if place := advices().Places[err.Detail]; place != "" && rule == RuleCEL {
-			problem.At = strings.TrimPrefix(path+place, ".")
-		} else if _, field, ok := strings.Cut(err.Detail, " (default format) in "); ok && path == "" {
-			// Of a number that is not whole the server names the field here alone.
-			problem.At = field
-		}
+		problem.At = placeOf(path, err.Detail)
 		problem.Line, problem.Column = c.document.positionOf(problem.Field())
 		c.problems = append(c.problems, problem)
 	}

@@ -43,7 +43,7 @@ func TestDefaultsAreThoseOfTheServer(t *testing.T) {
 }
 
 func TestSmallestExecutorPoolIsFilled(t *testing.T) {
-	data, err := os.ReadFile("testdata/documents/good-smallest-executorpool.yaml")
+	data, err := os.ReadFile("testdata/documents/whole/good-smallest-executorpool.yaml")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -138,7 +138,7 @@ func decodeOne(t testing.TB, text string) Document {
 // BenchmarkValidate is one document, decoded and judged.
 func BenchmarkValidate(b *testing.B) {
 	validator := mustValidator(b)
-	for _, name := range []string{"good-executorpool-of-the-guide", "bad-unknown-fields", "good-hubpool", "good-poolsync"} {
+	for _, name := range []string{"whole/good-executorpool-of-the-guide", "metadata/bad-unknown-fields", "whole/good-hubpool-pushed", "whole/good-poolsync-with-everything"} {
 		b.Run(name, func(b *testing.B) {
 			data, err := os.ReadFile(filepath.Join("testdata/documents", name+".yaml"))
 			if err != nil {

@@ -156,7 +156,8 @@ func TestCUEPackageAgreesWithTheValidator(t *testing.T) {
 // notAuthored says whether a document has what nobody writes in CUE.
 func notAuthored(object map[string]any) bool {
 	metadata, _ := object["metadata"].(map[string]any)
-	return hasNull(object) || object["status"] != nil || metadata["generateName"] != nil
+	return hasNull(object) || object["status"] != nil || metadata["generateName"] != nil ||
+		metadata["finalizers"] != nil || metadata["ownerReferences"] != nil
 }
 
 func hasNull(value any) bool {

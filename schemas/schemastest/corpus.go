@@ -3,7 +3,6 @@ package schemastest
 import (
 	"os"
 	"path/filepath"
-	"strings"
 	"testing"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -24,7 +23,7 @@ type Case struct {
 // are left out.
 func Corpus(t testing.TB, folder string) []Case {
 	t.Helper()
-	files, err := filepath.Glob(filepath.Join(folder, "documents", "*.yaml"))
+	files, err := filepath.Glob(filepath.Join(folder, "documents", "*", "*.yaml"))
 	if err != nil || len(files) == 0 {
 		t.Fatalf("no corpus under %s: %v", folder, err)
 	}
@@ -44,13 +43,13 @@ func Corpus(t testing.TB, folder string) []Case {
 	return all
 }
 
-// Variants are the corpus and each change of one field to its good documents.
+// Variants are the corpus and each change of one field to its whole manifests.
 func Variants(t testing.TB, folder string) []Case {
 	t.Helper()
 	var all []Case
 	for _, one := range Corpus(t, folder) {
 		all = append(all, one)
-		if strings.HasPrefix(filepath.Base(one.File), "good-") {
+		if filepath.Base(filepath.Dir(one.File)) == "whole" {
 			for _, changed := range Mutations(one.Object) {
 				all = append(all, Case{File: one.File, Object: changed})
 			}
