@@ -125,7 +125,8 @@ type node struct {
 	// changed once the node watches.
 	recovered map[types.UID]podState
 
-	// since is when the node got ready, or stopped being so.
+	// since is when the node got ready, or stopped being so. The heartbeat owns
+	// it while the node runs.
 	since time.Time
 
 	mu       sync.Mutex // guards what follows
@@ -151,7 +152,9 @@ func (n *node) run(ctx context.Context) (err error) {
 	n.Log.Info("the process node is ready", "executable", n.Executable, "dir", n.Dir)
 	n.Log.Warn("the process node isolates nothing", "ignores", unenforced)
 	var loops sync.WaitGroup
-	loops.Go(func() { n.heartbeat(ctx) })
+	lost := make(chan struct{}, 1)
+	loops.Go(func() { n.heartbeat(ctx, lost) })
+	loops.Go(func() { n.followSelf(ctx, lost) })
 	loops.Go(func() { n.provision(ctx) })
 	loops.Go(func() { n.watch(ctx) })
 	loops.Wait()

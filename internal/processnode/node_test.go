@@ -11,6 +11,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	"cloop.dev/cloop/internal/processnode"
 )
@@ -261,6 +262,21 @@ func TestKilledNodeLeavesNothingBehind(t *testing.T) {
 		t.Fatal(err)
 	}
 	f.reaches("waiting", corev1.PodSucceeded)
+}
+
+func TestNodeThatWasTakenForLostIsReadyAgain(t *testing.T) {
+	f := newFixture(t)
+	f.startNode()
+	// What the controller manager writes on a node that was silent for too long.
+	patch := `{"status":{"conditions":[{"type":"Ready","status":"Unknown","reason":"NodeStatusUnknown"}]}}`
+	if _, err := f.client.CoreV1().Nodes().Patch(t.Context(), f.node, types.StrategicMergePatchType, []byte(patch), metav1.PatchOptions{}, "status"); err != nil {
+		t.Fatal(err)
+	}
+	f.nodeReady(corev1.ConditionTrue)
+	if err := f.client.CoreV1().Nodes().Delete(t.Context(), f.node, metav1.DeleteOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	f.nodeReady(corev1.ConditionTrue)
 }
 
 func TestStoppedNodeEndsItsPods(t *testing.T) {

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"runtime"
+	"slices"
 	"time"
 
 	coordinationv1 "k8s.io/api/coordination/v1"
@@ -13,11 +14,14 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/tools/cache"
 )
 
 // The kubelet's own times: the controller manager calls a node lost after 50
-// seconds without a sign, and the status needs a refresh only for people.
+// seconds without a sign, and the status needs a refresh only for people, as
+// long as nobody says anything else (followSelf).
 const (
 	leaseSeconds    = 40
 	leaseEvery      = 10 * time.Second
@@ -87,8 +91,9 @@ func (n *node) status(ready corev1.ConditionStatus, reason string) corev1.NodeSt
 	}
 }
 
-// heartbeat shows until the context ends that the node lives.
-func (n *node) heartbeat(ctx context.Context) {
+// heartbeat shows until the context ends that the node lives. lost wakes it
+// when the API has another word on that.
+func (n *node) heartbeat(ctx context.Context, lost <-chan struct{}) {
 	lease, status := n.Clock.NewTicker(leaseEvery), n.Clock.NewTicker(statusEvery)
 	defer lease.Stop()
 	defer status.Stop()
@@ -102,13 +107,49 @@ func (n *node) heartbeat(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case <-lease.C():
+			continue
 		case <-status.C():
-			// An administrator may have deleted the Node object: back it comes.
-			if err := n.register(ctx); err != nil && ctx.Err() == nil {
-				n.Log.Warn("cannot refresh the node's status", "error", err)
-			}
+		case <-lost:
+			n.Log.Warn("the node is not known to be ready; it says so again")
+			n.since = n.Clock.Now()
+		}
+		if err := retry(ctx, n.Clock, func() error { return n.register(ctx) }); err != nil && ctx.Err() == nil {
+			n.Log.Warn("cannot refresh the node's status", "error", err)
 		}
 	}
+}
+
+// followSelf wakes the heartbeat, until the context ends, when the Node object
+// is gone or not Ready. The controller manager takes a node that was silent, be
+// it stopped or without the API, for lost and keeps Pods away from it, and in
+// the end evicts those it has; a renewed lease alone does not change its mind.
+func (n *node) followSelf(ctx context.Context, lost chan<- struct{}) {
+	wake := func() {
+		select {
+		case lost <- struct{}{}:
+		default: // it is awake already
+		}
+	}
+	look := func(object any) {
+		if node, ok := object.(*corev1.Node); ok && !ready(node) {
+			wake()
+		}
+	}
+	_, controller := cache.NewInformerWithOptions(cache.InformerOptions{
+		ListerWatcher: cache.NewListWatchFromClient(n.client.CoreV1().RESTClient(), "nodes", metav1.NamespaceAll,
+			fields.OneTermEqualSelector(metav1.ObjectNameField, n.NodeName)),
+		ObjectType: &corev1.Node{},
+		Handler: cache.ResourceEventHandlerFuncs{
+			AddFunc: look, UpdateFunc: func(_, object any) { look(object) }, DeleteFunc: func(any) { wake() },
+		},
+	})
+	controller.RunWithContext(ctx)
+}
+
+func ready(node *corev1.Node) bool {
+	return slices.ContainsFunc(node.Status.Conditions, func(c corev1.NodeCondition) bool {
+		return c.Type == corev1.NodeReady && c.Status == corev1.ConditionTrue
+	})
 }
 
 // renew renews the lease that is held; after an error it is read again.
