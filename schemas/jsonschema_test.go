@@ -62,6 +62,9 @@ func TestAnyKindIsTheKindsSchema(t *testing.T) {
 	if whole.Validate(map[string]any{"apiVersion": "cloop.dev/v1alpha1", "kind": "ExecutorPol"}) == nil {
 		t.Error("a kind of nobody is good")
 	}
+	if err := whole.Validate(map[string]any{"apiVersion": "v1", "kind": "ServiceAccount", "secrets": []any{}}); err != nil {
+		t.Errorf("what may stand beside is bad: %v", err)
+	}
 }
 
 // What people hover over and what completes: texts, defaults, words.

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"maps"
+	"regexp"
 	"slices"
 	"strings"
 
@@ -66,12 +67,17 @@ func renderJSONSchema(crd *apiextensionsv1.CustomResourceDefinition, version api
 
 // renderAnyKind writes the schema for a file of any kind: an editor picks one by
 // a file's name, and a fleet repository's names do not tell the kinds apart.
+// What is of another group may stand beside, and is not looked at.
 func renderAnyKind(group string, files map[string]string) ([]byte, error) {
 	kinds := slices.Sorted(maps.Keys(files))
-	var cases []any
+	ours := jsonObject{"pattern": "^" + regexp.QuoteMeta(group) + "/"}
+	cases := []any{jsonObject{
+		"if":   jsonObject{"properties": jsonObject{"apiVersion": ours}},
+		"then": jsonObject{"properties": jsonObject{"kind": jsonObject{"enum": kinds}}},
+	}}
 	for _, kind := range kinds {
 		cases = append(cases, jsonObject{
-			"if":   jsonObject{"properties": jsonObject{"kind": jsonObject{"const": kind}}},
+			"if":   jsonObject{"properties": jsonObject{"apiVersion": ours, "kind": jsonObject{"const": kind}}},
 			"then": jsonObject{"$ref": files[kind]},
 		})
 	}
@@ -79,11 +85,12 @@ func renderAnyKind(group string, files map[string]string) ([]byte, error) {
 		"$comment":    generatedMark,
 		"$schema":     draft07,
 		"title":       group,
-		"description": "A document of " + group + ".",
+		"description": "A document of " + group + ", or of another group.",
 		"type":        "object",
 		"required":    []string{"apiVersion", "kind"},
-		"properties":  jsonObject{"kind": jsonObject{"enum": kinds}},
-		"allOf":       cases,
+		// The words are for completion.
+		"properties": jsonObject{"kind": jsonObject{"anyOf": []any{jsonObject{"enum": kinds}, jsonObject{"type": "string"}}}},
+		"allOf":      cases,
 	})
 }
 
