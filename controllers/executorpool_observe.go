@@ -34,7 +34,8 @@ func (r *executorPoolReconciler) observe(ctx context.Context, xpool *v1alpha1.Ex
 		Problems: podspec.Check(xpool, podspec.Limits{
 			OwnServiceAccount: r.ownServiceAccount, DefaultImage: r.runnerImage, ForbiddenSecrets: credentialSecrets(pools),
 		}),
-		Memory: o.memory.Memory,
+		Unsupported: pool.Unsupported(xpool),
+		Memory:      o.memory.Memory,
 	}
 	if err := r.observeCluster(ctx, o); err != nil {
 		return nil, err

@@ -27,7 +27,7 @@ const (
 func (o *observation) name() types.NamespacedName { return client.ObjectKeyFromObject(o.xpool) }
 
 // poolConditions are the conditions of an ExecutorPool.
-var poolConditions = []string{v1alpha1.ConditionReady, v1alpha1.ConditionDegraded, v1alpha1.ConditionInvalid}
+var poolConditions = []string{v1alpha1.ConditionReady, v1alpha1.ConditionDegraded, v1alpha1.ConditionInvalid, v1alpha1.ConditionUnsupported}
 
 // report shows what was found and done: status, Events and metrics.
 func (r *executorPoolReconciler) report(ctx context.Context, o *observation, plan pool.Plan, result *outcome) error {
@@ -75,6 +75,10 @@ func (r *executorPoolReconciler) fillStatus(status *v1alpha1.ExecutorPoolStatus,
 	status.ObservedGeneration = o.xpool.Generation
 	now := metav1.NewTime(r.clock.Now())
 	for _, c := range conditions {
+		if c.Type == v1alpha1.ConditionUnsupported && c.Status == metav1.ConditionFalse {
+			meta.RemoveStatusCondition(&status.Conditions, c.Type)
+			continue
+		}
 		meta.SetStatusCondition(&status.Conditions, metav1.Condition{
 			Type: c.Type, Status: c.Status, Reason: string(c.Reason),
 			Message: shorten(redact(c.Message), maxConditionMessage), ObservedGeneration: o.xpool.Generation,

@@ -204,7 +204,7 @@ func (r *poolSyncReconciler) run(ctx context.Context, p *syncPass) {
 	p.full = r.dueNow(p)
 	m := p.memory
 	if p.full {
-		m.source = r.climb(ctx, p, []step{{"resolve", r.resolve}, {"build", r.build}})
+		m.source = r.climb(ctx, p, []step{{"support", r.supported}, {"resolve", r.resolve}, {"build", r.build}})
 		r.recall(ctx, p)
 	}
 	p.fail(m.source)

@@ -49,6 +49,7 @@ func (r *poolSyncReconciler) conditions(p *syncPass) {
 		message = "tries again"
 	}
 	r.setOrRemove(p, v1alpha1.ConditionReconciling, retries || status == metav1.ConditionUnknown, v1alpha1.ReasonProgressing, message)
+	r.setUnsupported(p)
 	p.status.ObservedGeneration = p.sync.Generation
 }
 
@@ -104,6 +105,7 @@ func (r *poolSyncReconciler) suspend(ctx context.Context, p *syncPass) error {
 	r.set(p, v1alpha1.ConditionReady, metav1.ConditionUnknown, v1alpha1.ReasonSuspended, "suspended: what is applied stays as it is, and drift is not looked for")
 	meta.RemoveStatusCondition(&p.status.Conditions, v1alpha1.ConditionReconciling)
 	meta.RemoveStatusCondition(&p.status.Conditions, v1alpha1.ConditionStalled)
+	r.setUnsupported(p)
 	p.status.ObservedGeneration = p.sync.Generation
 	return r.writeStatus(ctx, p)
 }
@@ -139,7 +141,7 @@ func (r *poolSyncReconciler) setDrifted(p *syncPass) {
 }
 
 // syncConditions are the conditions of a PoolSync.
-var syncConditions = []string{v1alpha1.ConditionReady, v1alpha1.ConditionReconciling, v1alpha1.ConditionStalled, v1alpha1.ConditionDrifted}
+var syncConditions = []string{v1alpha1.ConditionReady, v1alpha1.ConditionReconciling, v1alpha1.ConditionStalled, v1alpha1.ConditionDrifted, v1alpha1.ConditionUnsupported}
 
 // writeStatus writes the status where the object has another. What the
 // controller has to say is written at once; what only takes back somebody else's

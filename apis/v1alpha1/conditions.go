@@ -12,6 +12,9 @@ const (
 	ConditionDegraded = "Degraded"
 	// ConditionInvalid is True when the spec breaks a rule.
 	ConditionInvalid = "Invalid"
+	// ConditionUnsupported is True while the spec asks for what this version
+	// does not do; it is there only then.
+	ConditionUnsupported = "Unsupported"
 	// ConditionDrifted is True while two surfaces disagree.
 	ConditionDrifted = "Drifted"
 )
@@ -34,6 +37,13 @@ const (
 	ReasonDuplicatePool        Reason = "DuplicatePool"
 	ReasonRunnersRefused       Reason = "RunnersRefused"
 	ReasonPodRefused           Reason = "PodRefused"
+)
+
+// Reasons of conditions of every kind.
+const (
+	// ReasonNotBuilt is of fields that are valid and that this version does
+	// nothing about.
+	ReasonNotBuilt Reason = "NotBuilt"
 )
 
 // Reasons that appear only as Events on an ExecutorPool.
@@ -84,6 +94,7 @@ var remedies = map[Reason]string{
 	ReasonDuplicatePool:        "delete one of the ExecutorPools that serve this hub pool",
 	ReasonRunnersRefused:       "raise the hub pool's maxRunners or uncordon it, if that is what you want",
 	ReasonPodRefused:           "change what the API server names: a ResourceQuota, an admission policy or the namespace's Pod Security level",
+	ReasonNotBuilt:             "take the fields out of the spec, or upgrade cloop to a version that does what they ask for",
 	ReasonRetireRefused:        "nothing, unless it lasts: the runners were given work meanwhile",
 	ReasonRunnerFailed:         "read the runner's report that the Event quotes",
 	ReasonSourceUnavailable:    "check spec.source.git: URL, ref, the Secret of secretRef and that Git is reachable; nothing was changed",

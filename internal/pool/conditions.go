@@ -16,8 +16,8 @@ func (l Link) hopeless() bool {
 	return l.State == LinkRefused || l.State == LinkDown && l.Reason != v1alpha1.ReasonHubUnavailable
 }
 
-// Conditions returns Ready, Degraded and Invalid for a snapshot and the plan
-// made of it. Call it again after acting, with the refusals that acting met.
+// Conditions returns Ready, Degraded, Invalid and Unsupported for a snapshot and
+// the plan made of it. Call it again after acting, with the refusals that acting met.
 func Conditions(s Snapshot, p Plan) []Condition {
 	invalid := Condition{v1alpha1.ConditionInvalid, metav1.ConditionFalse, v1alpha1.ReasonValid, "the spec breaks no rule"}
 	if len(s.Problems) > 0 {
@@ -41,7 +41,16 @@ func Conditions(s Snapshot, p Plan) []Condition {
 		ready.Status, ready.Reason = metav1.ConditionFalse, v1alpha1.ReasonDraining
 		ready.Message = fmt.Sprintf("the hub removes its pool %s: it hands out no more runs", s.Hub.Pool.Name)
 	}
-	return []Condition{ready, degraded, invalid}
+	return []Condition{ready, degraded, invalid, unsupported(s)}
+}
+
+func unsupported(s Snapshot) Condition {
+	c := Condition{v1alpha1.ConditionUnsupported, metav1.ConditionFalse, v1alpha1.ReasonServing, "the spec asks for nothing that this version does not do"}
+	if len(s.Unsupported) > 0 {
+		c.Status, c.Reason = metav1.ConditionTrue, v1alpha1.ReasonNotBuilt
+		c.Message = withRemedy(v1alpha1.ReasonNotBuilt, strings.Join(s.Unsupported, "; "))
+	}
+	return c
 }
 
 // degraded is what keeps the pool from being served, the most fundamental

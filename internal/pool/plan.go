@@ -57,7 +57,7 @@ type Plan struct {
 
 	// Numbers are the status' counts; nil before the hub's first snapshot.
 	Numbers *Numbers
-	// Conditions are Ready, Degraded and Invalid.
+	// Conditions are Ready, Degraded, Invalid and Unsupported.
 	Conditions []Condition
 }
 

@@ -15,6 +15,9 @@ type Snapshot struct {
 	// Problems are the rules that the spec breaks, one sentence each. While
 	// there is one, nothing starts.
 	Problems []string
+	// Unsupported is what the spec asks for and this version does not do, one
+	// sentence each.
+	Unsupported []string
 	// Duplicate names another ExecutorPool that serves the same hub pool
 	// already; empty: none.
 	Duplicate string
