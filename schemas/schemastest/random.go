@@ -174,7 +174,7 @@ func normal(object map[string]any) *unstructured.Unstructured {
 type maker struct{ *rand.Rand }
 
 func (r *Random) maker(number int, sort uint64) *maker {
-	return &maker{rand.New(rand.NewPCG(r.seed, uint64(number)<<2|sort))}
+	return &maker{rand.New(rand.NewPCG(r.seed, uint64(number)<<2|sort))} //nolint:gosec // it must repeat
 }
 
 // object is meant to be good; rules over several fields may still be broken.
