@@ -33,6 +33,8 @@ const (
 	CodeWaitingForCapacity Code = "waiting_for_pool_capacity" // 409
 	CodeTooLarge           Code = "too_large"                 // 413
 	CodeUnavailable        Code = "unavailable"               // 503
+	CodeStorageUnavailable Code = "storage_unavailable"       // 503
+	CodeStorageDamaged     Code = "storage_damaged"           // 500
 	CodeInternal           Code = "internal"                  // 500
 )
 

@@ -44,6 +44,7 @@ func Run(ctx context.Context, o Options) error {
 	data, err := store.Open(ctx, store.Options{
 		Dir: o.DataDir, Clock: o.Clock, Limits: o.limits(),
 		Observe: func(e store.Event) { m.observe(e); logEvent(o.Log, e) },
+		Trouble: func(err error) { logTrouble(o.Log, err) },
 	})
 	if err != nil {
 		return err
@@ -128,7 +129,11 @@ func handler(o Options, data *store.Store, m *metrics, syncs *syncs, stopping <-
 	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { plain(w, http.StatusOK, "ok") })
 	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, r *http.Request) {
 		if err := data.Ping(r.Context()); err != nil {
-			plain(w, http.StatusServiceUnavailable, "the database does not answer")
+			text := "the database does not answer"
+			if trouble := store.Trouble(err); trouble != nil {
+				text = trouble.Detail
+			}
+			plain(w, http.StatusServiceUnavailable, text)
 			return
 		}
 		plain(w, http.StatusOK, "ok")
@@ -168,7 +173,7 @@ func lock(dir string) (unlock func(), err error) {
 	}
 	file, err := os.OpenFile(filepath.Join(dir, "lock"), os.O_CREATE|os.O_RDWR, 0o600) //nolint:gosec // the operator's own directory
 	if err != nil {
-		return nil, fmt.Errorf("lock the hub's data directory: %w", err)
+		return nil, fmt.Errorf("lock the hub's data directory, which must be writable: %w", err)
 	}
 	if err := syscall.Flock(int(file.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err != nil {
 		return nil, errors.Join(fmt.Errorf("another hub uses %s: stop it, or give this one its own data directory", dir), file.Close())
@@ -193,4 +198,12 @@ func logEvent(log *slog.Logger, e store.Event) {
 		attributes = append(attributes, "took", e.Took.Round(time.Millisecond/10))
 	}
 	log.Info(e.Action, attributes...)
+}
+
+func logTrouble(log *slog.Logger, err error) {
+	if err != nil {
+		log.Error("changes cannot be written to the database; it is tried again with each", "error", err)
+		return
+	}
+	log.Info("changes are written to the database again")
 }

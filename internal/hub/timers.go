@@ -17,15 +17,19 @@ const retryTimers = time.Second
 // sleeps to the next deadline that the database knows and is woken when a
 // change brings a nearer one.
 func timers(ctx context.Context, s *store.Store, c clock.WithTicker, log *slog.Logger) {
+	failing := false
 	for ctx.Err() == nil {
 		wait, err := due(ctx, s, c)
 		if err != nil {
 			if ctx.Err() != nil {
 				return
 			}
-			log.Error("timers cannot read or write the database", "error", err)
+			if !failing {
+				log.Error("timers cannot read or write the database, trying again", "error", err)
+			}
 			wait = retryTimers
 		}
+		failing = err != nil
 		if !sleep(ctx, c, wait, s.Deadline()) {
 			return
 		}

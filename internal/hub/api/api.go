@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"net/http"
 	"runtime/debug"
+	"sync/atomic"
 	"time"
 
 	"github.com/danielgtaylor/huma/v2"
@@ -51,6 +52,8 @@ type Options struct {
 type server struct {
 	Options
 	huma huma.API
+	// troubled is when logTrouble logged last, in Unix nanoseconds.
+	troubled atomic.Int64
 }
 
 // New returns the API's handler: everything but /metrics and the health checks.
@@ -141,8 +144,23 @@ func (s *server) problemOf(ctx context.Context, err error) *hubv1.Problem {
 	if ctx.Err() != nil {
 		return problem.New(hubv1.CodeUnavailable, "the request was given up")
 	}
+	if p := store.Trouble(err); p != nil {
+		s.logTrouble(err)
+		return p
+	}
 	s.Log.Error("request fails", "error", err)
 	return problem.New(hubv1.CodeInternal, "the hub could not carry out the request")
+}
+
+// troubleEvery is how often a storage that does not work is logged: every
+// request fails then, and all try again.
+const troubleEvery = time.Minute
+
+func (s *server) logTrouble(err error) {
+	now := s.Clock.Now().UnixNano()
+	if last := s.troubled.Load(); now-last >= int64(troubleEvery) && s.troubled.CompareAndSwap(last, now) {
+		s.Log.Error("the storage does not work", "error", err)
+	}
 }
 
 func writeProblem(w http.ResponseWriter, p *hubv1.Problem) {

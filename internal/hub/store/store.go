@@ -9,10 +9,12 @@ import (
 	"path/filepath"
 	"runtime"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"k8s.io/utils/clock"
-	_ "modernc.org/sqlite" // the database driver "sqlite"
+
+	"cloop.dev/cloop/apis/hubv1"
 )
 
 // Limits are the times and bounds that decide what happens without anybody
@@ -75,6 +77,9 @@ type Options struct {
 	// Observe is called once for each committed change, in order. It must not
 	// block nor call the store.
 	Observe func(Event)
+	// Trouble is called when changes can no longer be written, with the reason,
+	// and with nil when they can be again. The same holds for it as for Observe.
+	Trouble func(error)
 }
 
 // Store is the hub's database. It is safe for concurrent use.
@@ -85,10 +90,15 @@ type Store struct {
 	writer, reader *sql.DB
 	clock          clock.PassiveClock
 	observe        func(Event)
-	requests       chan *request
-	stopped        chan struct{} // closed by the writer when it has ended
-	stop           chan struct{} // closed by Close
-	closing        sync.Once
+	trouble        func(error)
+	// failing is why changes cannot be written; nil while they can.
+	failing atomic.Pointer[hubv1.Problem]
+	// failed is when one could not be written last; the writer's own.
+	failed   time.Time
+	requests chan *request
+	stopped  chan struct{} // closed by the writer when it has ended
+	stop     chan struct{} // closed by Close
+	closing  sync.Once
 	// deadline has one value when a change brought a time at which Expire has
 	// something to do.
 	deadline chan struct{}
@@ -102,43 +112,53 @@ type Store struct {
 }
 
 // Open opens or makes the database and brings its schema up to date. It refuses
-// a database that a newer hub has written.
+// a database that a newer hub has written (ErrNewer) or that is damaged
+// (ErrDamaged).
 func Open(ctx context.Context, o Options) (*Store, error) {
 	if err := os.MkdirAll(o.Dir, 0o700); err != nil {
 		return nil, fmt.Errorf("make the hub's data directory: %w", err)
 	}
 	path := filepath.Join(o.Dir, "hub.db")
+	if err := complete(path); err != nil {
+		return nil, err
+	}
 	// Made before SQLite does, so that nobody else may read it; its journals
 	// take the same mode.
 	file, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o600) //nolint:gosec // the operator's own directory
 	if err != nil {
-		return nil, fmt.Errorf("open the hub's database: %w", err)
+		return nil, opening(path, err)
 	}
 	if err := file.Close(); err != nil {
-		return nil, fmt.Errorf("open the hub's database: %w", err)
+		return nil, opening(path, err)
 	}
 	const pragmas = "?_pragma=busy_timeout(10000)&_pragma=journal_mode(WAL)&_pragma=synchronous(FULL)&_pragma=foreign_keys(1)"
 	writer, err := sql.Open("sqlite", "file:"+path+pragmas)
 	if err != nil {
-		return nil, fmt.Errorf("open %s: %w", path, err)
+		return nil, opening(path, err)
 	}
 	writer.SetMaxOpenConns(1)
 	if err := migrate(ctx, writer); err != nil {
-		return nil, errors.Join(fmt.Errorf("bring %s up to date: %w", path, err), writer.Close())
+		return nil, errors.Join(opening(path, err), writer.Close())
+	}
+	if err := inspect(ctx, writer); err != nil {
+		return nil, errors.Join(opening(path, err), writer.Close())
 	}
 	reader, err := sql.Open("sqlite", "file:"+path+pragmas+"&_pragma=query_only(1)")
 	if err != nil {
-		return nil, errors.Join(fmt.Errorf("open %s: %w", path, err), writer.Close())
+		return nil, errors.Join(opening(path, err), writer.Close())
 	}
 	reader.SetMaxOpenConns(max(4, runtime.GOMAXPROCS(0)))
 	reader.SetMaxIdleConns(2)
 	s := &Store{
-		Limits: o.Limits.Defaults(), writer: writer, reader: reader, clock: o.Clock, observe: o.Observe,
+		Limits: o.Limits.Defaults(), writer: writer, reader: reader, clock: o.Clock, observe: o.Observe, trouble: o.Trouble,
 		requests: make(chan *request), stopped: make(chan struct{}), stop: make(chan struct{}),
 		deadline: make(chan struct{}, 1), attached: map[string]int{},
 	}
 	if s.observe == nil {
 		s.observe = func(Event) {}
+	}
+	if s.trouble == nil {
+		s.trouble = func(error) {}
 	}
 	go s.write()
 	return s, nil
@@ -149,15 +169,6 @@ func (s *Store) Close() error {
 	s.closing.Do(func() { close(s.stop) })
 	<-s.stopped
 	return errors.Join(s.reader.Close(), s.writer.Close())
-}
-
-// Ping says whether the database answers.
-func (s *Store) Ping(ctx context.Context) error {
-	var one int
-	if err := s.reader.QueryRowContext(ctx, "SELECT 1").Scan(&one); err != nil {
-		return fmt.Errorf("read the hub's database: %w", err)
-	}
-	return nil
 }
 
 // Deadline has a value whenever NextDeadline may have come nearer.

@@ -3,6 +3,7 @@ package store
 import (
 	"context"
 	"database/sql"
+	"database/sql/driver"
 	"errors"
 	"fmt"
 	"time"
@@ -34,6 +35,7 @@ type Tx struct {
 	events      []Event
 	names       map[string]string // pool id → name
 	hurry       bool              // the change may have brought a nearer deadline
+	wrote       bool              // some row changed
 }
 
 // update runs fn in a transaction and returns when it is on disk. Several wait
@@ -71,6 +73,7 @@ func (s *Store) write() {
 		select {
 		case first := <-s.requests:
 			batch := s.runBatch(first)
+			s.note(batch)
 			for _, r := range batch {
 				s.publish(r)
 			}
@@ -89,10 +92,19 @@ func (s *Store) runBatch(first *request) []*request {
 	}
 	defer func() { _ = conn.Close() }()
 	if _, err := conn.ExecContext(ctx, "BEGIN IMMEDIATE"); err != nil {
+		drop(conn)
 		return failed([]*request{first}, fmt.Errorf("begin a change: %w", err))
 	}
 	batch := []*request{first}
-	for whole := s.runOne(ctx, conn, first); whole && len(batch) < maxBatch; {
+	for whole := s.runOne(ctx, conn, first); ; {
+		if !whole {
+			// Some of a change that failed may still be there.
+			rollback(ctx, conn)
+			return failed(batch, fmt.Errorf("a change beside this one broke off: %w", batch[len(batch)-1].err))
+		}
+		if len(batch) == maxBatch {
+			break
+		}
 		select {
 		case next := <-s.requests:
 			batch = append(batch, next)
@@ -103,10 +115,20 @@ func (s *Store) runBatch(first *request) []*request {
 		break
 	}
 	if _, err := conn.ExecContext(ctx, "COMMIT"); err != nil {
-		_, rollback := conn.ExecContext(ctx, "ROLLBACK")
-		return failed(batch, errors.Join(fmt.Errorf("commit a change: %w", err), rollback))
+		rollback(ctx, conn)
+		return failed(batch, fmt.Errorf("commit a change: %w", err))
 	}
 	return batch
+}
+
+// rollback ends a transaction that SQLite may have ended itself, as it does when
+// the disk is full: then there is none, which is as wanted.
+func rollback(ctx context.Context, conn *sql.Conn) { _, _ = conn.ExecContext(ctx, "ROLLBACK") }
+
+// drop makes the next change use a connection of its own: this one may be stuck
+// in a transaction.
+func drop(conn *sql.Conn) {
+	_ = conn.Raw(func(any) error { return driver.ErrBadConn })
 }
 
 // runOne runs one request in a savepoint. The transaction around it is whole
@@ -135,9 +157,12 @@ func (s *Store) runOne(ctx context.Context, conn *sql.Conn, r *request) (whole b
 	return true
 }
 
+// failed fails every request of the batch that has not failed on its own.
 func failed(batch []*request, err error) []*request {
 	for _, r := range batch {
-		r.err = errors.Join(r.err, err)
+		if r.err == nil {
+			r.err = err
+		}
 	}
 	return batch
 }
@@ -169,7 +194,9 @@ func (tx *Tx) exec(query string, args ...any) (int64, error) {
 	if err != nil {
 		return 0, fmt.Errorf("change the hub's database: %w", err)
 	}
-	return result.RowsAffected()
+	changed, err := result.RowsAffected()
+	tx.wrote = tx.wrote || changed > 0
+	return changed, err
 }
 
 // QueryContext makes Tx a querier, with the background context: a caller that

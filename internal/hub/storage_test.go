@@ -1,0 +1,177 @@
+package hub_test
+
+import (
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"cloop.dev/cloop/apis/hubv1"
+	"cloop.dev/cloop/internal/hub"
+)
+
+// disk is a place that can be filled up.
+type disk struct {
+	dir string
+	// fill leaves no room; free makes it again.
+	fill, free func()
+	// says is what the hub says of it.
+	says string
+}
+
+// disks are the kinds of full disk that this machine can make. The first needs
+// the right to mount; the second, a bound on the size of each file, is what a
+// quota looks like and needs none.
+func disks(t *testing.T) map[string]func(*testing.T) disk {
+	kinds := map[string]func(*testing.T) disk{"a bound on files": boundFiles}
+	probe := t.TempDir()
+	if err := unix.Mount("tmpfs", probe, "tmpfs", 0, "size=1m"); err != nil {
+		t.Logf("a full disk cannot be made here, only a bound on files: %v", err)
+		return kinds
+	}
+	if err := unix.Unmount(probe, 0); err != nil {
+		t.Fatal(err)
+	}
+	kinds["a full disk"] = smallDisk
+	return kinds
+}
+
+func smallDisk(t *testing.T) disk {
+	dir := t.TempDir()
+	if err := unix.Mount("tmpfs", dir, "tmpfs", 0, "size=8m"); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := unix.Unmount(dir, unix.MNT_DETACH); err != nil {
+			t.Error(err)
+		}
+	})
+	ballast := filepath.Join(dir, "ballast")
+	return disk{
+		dir: dir, says: "disk is full",
+		fill: func() {
+			file, err := os.Create(ballast)
+			check(t, err)
+			defer func() { _ = file.Close() }()
+			for chunk := make([]byte, 4096); err == nil; {
+				_, err = file.Write(chunk)
+			}
+			if !errors.Is(err, unix.ENOSPC) {
+				t.Fatalf("filling the disk: %v", err)
+			}
+		},
+		free: func() { check(t, os.Remove(ballast)) },
+	}
+}
+
+func boundFiles(t *testing.T) disk {
+	var was unix.Rlimit
+	check(t, unix.Getrlimit(unix.RLIMIT_FSIZE, &was))
+	free := func() { check(t, unix.Setrlimit(unix.RLIMIT_FSIZE, &was)) }
+	t.Cleanup(free)
+	return disk{
+		dir: t.TempDir(), says: "cannot read or write its database", free: free,
+		fill: func() { check(t, unix.Setrlimit(unix.RLIMIT_FSIZE, &unix.Rlimit{Cur: 4096, Max: was.Max})) },
+	}
+}
+
+func TestAFullDiskStopsChangesOnlyAndLosesNothing(t *testing.T) {
+	for name, kind := range disks(t) {
+		t.Run(name, func(t *testing.T) {
+			d := kind(t)
+			r := serveIn(t, d.dir, nil)
+			pool, controller := r.pool("gpu", 1)
+			r.project("app", pool)
+			acknowledged := []string{r.run("app").ID}
+			d.fill()
+			// Smaller and smaller changes, until there is no room for any.
+			for _, size := range []int{100 << 10, 10 << 10, 1} {
+				body := `{"project":"app","command":["` + strings.Repeat("x", size) + `"]}`
+				status, refused := 0, hubv1.Problem{}
+				for tries := 0; tries < 200 && (status == 0 || status == 201); tries++ {
+					status, refused = r.raw("POST", "/api/v1/runs", body)
+				}
+				if status != 503 || refused.Code != hubv1.CodeStorageUnavailable || !strings.Contains(refused.Detail, d.says) || refused.Remedy == "" {
+					t.Fatalf("answered %d %+v", status, refused)
+				}
+			}
+			// What is there can be read, and the hub says how it stands.
+			for _, id := range acknowledged {
+				must(t)(r.admin.GetRun(r.ctx(), id))
+			}
+			must(t)(controller.PoolSnapshot(r.ctx()))
+			if page := r.page("/healthz"); page != "ok\n" {
+				t.Errorf("it lives as %q", page)
+			}
+			// Asking is the smallest change of all.
+			page := r.page("/readyz")
+			for tries := 0; tries < 200 && page == "ok\n"; tries++ {
+				page = r.page("/readyz")
+			}
+			if !strings.Contains(page, d.says) {
+				t.Errorf("it is ready as %q", page)
+			}
+			runs, err := r.admin.ListRuns(r.ctx(), "app", 1000)
+			check(t, err)
+			for _, run := range runs {
+				acknowledged = append(acknowledged, run.ID)
+			}
+			d.free()
+			acknowledged = append(acknowledged, r.run("app").ID)
+			r.clock.Step(time.Minute)
+			if page := r.page("/readyz"); page != "ok\n" {
+				t.Errorf("with room again it is ready as %q", page)
+			}
+			log := r.log.String()
+			if n := strings.Count(log, "changes cannot be written"); n != 1 || strings.Count(log, "changes are written to the database again") != 1 {
+				t.Errorf("it is logged %d times:\n%s", n, log)
+			}
+			r.stop()
+			r = serveIn(t, d.dir, nil)
+			for _, id := range acknowledged {
+				must(t)(r.admin.GetRun(r.ctx(), id))
+			}
+		})
+	}
+}
+
+func TestAHubThatCannotStartSaysWhatToDo(t *testing.T) {
+	for name, c := range map[string]struct {
+		prepare func(dir string)
+		want    []string
+	}{
+		"a damaged database": {
+			func(dir string) { check(t, os.WriteFile(filepath.Join(dir, "hub.db"), make([]byte, 8192), 0o600)) },
+			[]string{"hub.db", "damaged", "backup"},
+		},
+		"no database to a journal": {
+			func(dir string) { check(t, os.WriteFile(filepath.Join(dir, "hub.db-wal"), []byte("x"), 0o600)) },
+			[]string{"hub.db-wal", "damaged", "backup"},
+		},
+		"a directory where the database is": {
+			func(dir string) { check(t, os.Mkdir(filepath.Join(dir, "hub.db"), 0o700)) },
+			[]string{"hub.db", "readable and writable"},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			dir := t.TempDir()
+			c.prepare(dir)
+			err := hub.Run(context.Background(), hub.Options{Addr: "127.0.0.1:0", DataDir: dir, AdminTokenFile: filepath.Join(dir, "token")})
+			for _, want := range c.want {
+				if err == nil || !strings.Contains(err.Error(), want) {
+					t.Errorf("%v does not say %q", err, want)
+				}
+			}
+		})
+	}
+	// Not even root may make a file there.
+	err := hub.Run(context.Background(), hub.Options{DataDir: "/sys/kernel"})
+	if err == nil || !strings.Contains(err.Error(), "/sys/kernel") || !strings.Contains(err.Error(), "must be writable") {
+		t.Errorf("where nothing can be written: %v", err)
+	}
+}

@@ -1,0 +1,138 @@
+package store
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"syscall"
+	"time"
+
+	"modernc.org/sqlite"
+	sqlite3 "modernc.org/sqlite/lib"
+
+	"cloop.dev/cloop/apis/hubv1"
+	"cloop.dev/cloop/internal/hub/problem"
+)
+
+// Trouble says what is the matter with the place where the hub keeps its
+// database, where that is why something failed; nil for any other error.
+func Trouble(err error) *hubv1.Problem {
+	var failure *sqlite.Error
+	if !errors.As(err, &failure) {
+		if errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT) {
+			return noSpace()
+		}
+		return nil
+	}
+	switch failure.Code() & 0xff { // the low byte; the rest tells variants apart
+	case sqlite3.SQLITE_FULL:
+		return noSpace()
+	case sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB:
+		return problem.New(hubv1.CodeStorageDamaged, "the hub's database is damaged")
+	case sqlite3.SQLITE_IOERR, sqlite3.SQLITE_READONLY, sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_PERM:
+		return problem.New(hubv1.CodeStorageUnavailable, "the hub cannot read or write its database")
+	}
+	return nil
+}
+
+func noSpace() *hubv1.Problem {
+	return problem.New(hubv1.CodeStorageUnavailable, "the hub's disk is full, so it can change nothing")
+}
+
+// ErrDamaged says that the database cannot be used. Its text says what to do.
+var ErrDamaged = errors.New("the database is damaged: move it and the files of the same name that end in -wal and -shm elsewhere, and put a backup in their place (docs/operate.md, A damaged database)")
+
+// opening explains why the database at the path cannot be opened.
+func opening(path string, err error) error {
+	var failure *sqlite.Error
+	var denied *fs.PathError
+	switch trouble := Trouble(err); {
+	case trouble == nil && !errors.As(err, &denied):
+		return fmt.Errorf("open %s: %w", path, err)
+	case trouble != nil && trouble.Code == hubv1.CodeStorageDamaged:
+		return fmt.Errorf("open %s: %w: %w", path, ErrDamaged, err)
+	case errors.As(err, &failure) && failure.Code()&0xff == sqlite3.SQLITE_FULL, errors.Is(err, syscall.ENOSPC):
+		return fmt.Errorf("open %s: its disk is full: make room, and start again: %w", path, err)
+	default:
+		return fmt.Errorf("open %s: it and its directory must be readable and writable, on a disk with room: %w", path, err)
+	}
+}
+
+// complete refuses a database whose file is gone while its journal is there:
+// SQLite would make a new one and throw away what the journal holds.
+func complete(path string) error {
+	if info, err := os.Stat(path); err == nil && info.Size() > 0 || err != nil && !errors.Is(err, os.ErrNotExist) {
+		return nil // opening it says what is wrong
+	}
+	journal, err := os.Stat(path + "-wal")
+	if err != nil || journal.Size() == 0 {
+		return nil
+	}
+	return fmt.Errorf("open %s: %w: there is a journal, %s-wal, but no database to it", path, ErrDamaged, path)
+}
+
+// inspect looks for damage in every table but that of the logs, which is large
+// and whose damage shows when one is read.
+func inspect(ctx context.Context, db *sql.DB) error {
+	tables, err := collect(ctx, db, scanText, "SELECT name FROM sqlite_schema WHERE type = 'table' AND name <> 'run_logs' AND name NOT LIKE 'sqlite_%'")
+	if err != nil {
+		return err
+	}
+	for _, table := range tables {
+		found, err := collect(ctx, db, scanText, "SELECT * FROM pragma_quick_check(?)", table)
+		if err != nil {
+			return err
+		}
+		if len(found) != 1 || found[0] != "ok" {
+			return fmt.Errorf("%w: table %s: %s", ErrDamaged, table, Clip(fmt.Sprint(found), 512))
+		}
+	}
+	return nil
+}
+
+// note keeps whether changes can be written, and tells whoever wants to know
+// when that begins and when it ends.
+func (s *Store) note(batch []*request) {
+	wrote := false
+	for _, r := range batch {
+		if trouble := Trouble(r.err); trouble != nil {
+			s.failed = s.clock.Now()
+			if s.failing.Swap(trouble) == nil {
+				s.trouble(r.err)
+			}
+			return
+		}
+		// What changed nothing says nothing about the disk.
+		wrote = wrote || r.err == nil && r.tx.wrote
+	}
+	if wrote && s.failing.Load() != nil && s.clock.Since(s.failed) >= calm {
+		s.failing.Store(nil)
+		s.trouble(nil)
+	}
+}
+
+// calm is how long no change must have failed before the trouble is over: on a
+// disk that is nearly full small changes go through and large ones do not.
+const calm = 10 * time.Second
+
+// Ping says whether the database answers, and whether changes can be written
+// after one could not.
+func (s *Store) Ping(ctx context.Context) error {
+	if _, _, err := first(ctx, s.reader, scanInt, "SELECT 1"); err != nil {
+		return err
+	}
+	if s.failing.Load() == nil {
+		return nil
+	}
+	return s.update(ctx, func(tx *Tx) error {
+		// SQLite does not write what is the same as before.
+		if _, err := tx.exec("INSERT INTO idempotency (actor, key, request, object, created_at) VALUES ('hub', 'ping', '', '', ?)", nano(tx.now)); err != nil {
+			return err
+		}
+		_, err := tx.exec("DELETE FROM idempotency WHERE actor = 'hub' AND key = 'ping'")
+		return err
+	})
+}
