@@ -89,7 +89,7 @@ func (p Processes) start(name string, argv, env []string) (Process, error) {
 	}
 	record := Process{
 		Name: name, Mark: process.NewMark(), Argv: slices.Clone(argv),
-		Started: time.Now(), Log: filepath.Join(p.Dir, "logs", name+".log"),
+		Started: time.Now(), Log: p.log(name),
 	}
 	if err := p.write(record); err != nil {
 		return Process{}, err
@@ -191,8 +191,11 @@ func (p Processes) List() ([]Process, error) {
 }
 
 func (p Processes) record(name string) string { return filepath.Join(p.Dir, "run", name+".json") }
+func (p Processes) log(name string) string    { return filepath.Join(p.Dir, "logs", name+".log") }
 
-// read returns a record, and process.ErrGone where there is none.
+// read returns a record, and process.ErrGone where there is none. A record that
+// is no JSON is of a machine that lost its power, and with it every process: it
+// names one that does not run.
 func (p Processes) read(name string) (Process, error) {
 	data, err := os.ReadFile(p.record(name))
 	if errors.Is(err, fs.ErrNotExist) {
@@ -200,6 +203,9 @@ func (p Processes) read(name string) (Process, error) {
 	}
 	if err != nil {
 		return Process{}, err
+	}
+	if !json.Valid(data) {
+		return Process{Name: name, Log: p.log(name)}, nil
 	}
 	var record Process
 	if err := json.Unmarshal(data, &record); err != nil {
@@ -214,7 +220,7 @@ func (p Processes) write(record Process) error {
 	if err != nil {
 		return err
 	}
-	return atomicfile.Write(p.record(record.Name), append(data, '\n'), 0o600)
+	return atomicfile.WriteUnsynced(p.record(record.Name), append(data, '\n'), 0o600)
 }
 
 // logTailBytes is how much of a log an error quotes.

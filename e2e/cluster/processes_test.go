@@ -169,6 +169,33 @@ func TestStartThatCrashedBeforeItsRecordIsCleanedUp(t *testing.T) {
 	_ = orphan.Wait()
 }
 
+func TestRecordThatAPowerLossLeftIsOfNothing(t *testing.T) {
+	processes := table(t)
+	if err := os.MkdirAll(filepath.Join(processes.Dir, "run"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	for name, left := range map[string]string{"empty": "", "zeros": "\x00\x00\x00", "part": `{"name":"pa`} {
+		if err := os.WriteFile(processes.record(name), []byte(left), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	list, err := processes.List()
+	if err != nil || len(list) != 3 || list[0].Alive || list[0].Name == "" {
+		t.Errorf("the table has %+v (%v), want three that do not run", list, err)
+	}
+	if _, err := processes.Start("empty", []string{"/bin/sleep", "60"}, nil); err != nil {
+		t.Errorf("start: %v", err)
+	}
+	for _, name := range []string{"empty", "zeros", "part"} {
+		if err := processes.Stop(name); err != nil {
+			t.Errorf("stop: %v", err)
+		}
+	}
+	if list, err := processes.List(); err != nil || len(list) != 0 {
+		t.Errorf("the table still has %v (%v)", list, err)
+	}
+}
+
 func TestStartOfNothingLeavesNoRecord(t *testing.T) {
 	processes := table(t)
 	for name, argv := range map[string][]string{"missing": {"/no/such/program"}, "empty": nil, "../out": {"/bin/true"}, "": {"/bin/true"}} {

@@ -2,6 +2,7 @@ package atomicfile_test
 
 import (
 	"io"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"testing"
@@ -43,5 +44,22 @@ func TestAReaderKeepsTheOldContentAndTheNextOneFindsTheNew(t *testing.T) {
 func TestWriteFailsWithoutADirectory(t *testing.T) {
 	if err := atomicfile.Write(filepath.Join(t.TempDir(), "none", "state"), nil, 0o600); !os.IsNotExist(err) {
 		t.Errorf("error %v", err)
+	}
+}
+
+func TestFailureLeavesNothingBehind(t *testing.T) {
+	dir := t.TempDir()
+	name := filepath.Join(dir, "name")
+	// A directory that is not empty cannot be replaced.
+	if err := os.MkdirAll(filepath.Join(name, "below"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	for _, write := range []func(string, []byte, fs.FileMode) error{atomicfile.Write, atomicfile.WriteUnsynced} {
+		if err := write(name, []byte("content"), 0o600); err == nil {
+			t.Error("a directory was replaced")
+		}
+		if entries, err := os.ReadDir(dir); err != nil || len(entries) != 1 {
+			t.Errorf("the directory has %v (%v)", entries, err)
+		}
 	}
 }

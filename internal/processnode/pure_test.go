@@ -276,6 +276,30 @@ func TestPruneKeepsTheYoungestAndTheBusy(t *testing.T) {
 	}
 }
 
+func TestRecordsThatAPowerLossLeftStopNobody(t *testing.T) {
+	dir := t.TempDir()
+	for pod, left := range map[string]string{"ns_empty_1": "", "ns_zeros_2": "\x00\x00", "ns_part_3": `{"Root":`} {
+		container := filepath.Join(dir, "pods", pod, "containers", "runner")
+		if err := os.MkdirAll(container, 0o700); err != nil {
+			t.Fatal(err)
+		}
+		for _, file := range []string{filepath.Join(container, "process.json"), filepath.Join(dir, "pods", pod, "pod.json")} {
+			if err := os.WriteFile(file, []byte(left), 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	if states, err := (store{dir}).recover(time.Now()); err != nil || len(states) != 0 {
+		t.Errorf("recovered %v (%v), want nothing", states, err)
+	}
+	if left, _ := filepath.Glob(filepath.Join(dir, "pods", "*", "containers", "*", "process.json")); len(left) != 0 {
+		t.Errorf("records are left: %v", left)
+	}
+	if err := Clean(dir); err != nil {
+		t.Error(err)
+	}
+}
+
 func TestOptionsNameAllProblems(t *testing.T) {
 	err := Run(t.Context(), Options{Executable: t.TempDir()})
 	for _, want := range []string{"node name", "cluster", "directory", "cannot be executed"} {

@@ -85,7 +85,8 @@ func (p podDir) forgetProcess(container string) error {
 }
 
 // killProcesses ends whatever the Pod's containers left, from the records, and
-// says how many records there were.
+// says how many records there were. A void record is of a machine that lost its
+// power, and with it every process.
 func (p podDir) killProcesses() (int, error) {
 	files, err := filepath.Glob(filepath.Join(p.dir, "containers", "*", "process.json"))
 	if err != nil {
@@ -97,6 +98,8 @@ func (p podDir) killProcesses() (int, error) {
 		err := readJSON(file, &family)
 		if err == nil {
 			err = family.Kill()
+		} else if errors.Is(err, errVoid) {
+			err = nil
 		}
 		if err == nil {
 			err = os.Remove(file)
@@ -190,15 +193,23 @@ func Clean(dir string) error {
 	return err
 }
 
+// errVoid says that a file is no JSON at all, as a loss of power may leave it.
+var errVoid = errors.New("the record is void")
+
 func readJSON(file string, value any) error {
 	data, err := os.ReadFile(file)
 	if err != nil {
 		return err
 	}
+	if !json.Valid(data) {
+		return fmt.Errorf("read %s: %w", file, errVoid)
+	}
 	return json.Unmarshal(data, value)
 }
 
-// replaceJSON leaves the old content or the new, whenever the node dies.
+// replaceJSON leaves the old content or the new, whenever the node dies. It does
+// not wait for the disk: records are written several times for each Pod, and
+// say nothing of a machine that was down meanwhile.
 func replaceJSON(file string, value any) error {
 	data, err := json.Marshal(value)
 	if err != nil {
@@ -207,5 +218,5 @@ func replaceJSON(file string, value any) error {
 	if err := os.MkdirAll(filepath.Dir(file), 0o700); err != nil {
 		return err
 	}
-	return atomicfile.Write(file, data, 0o600)
+	return atomicfile.WriteUnsynced(file, data, 0o600)
 }
