@@ -64,11 +64,13 @@ func opening(path string, err error) error {
 // complete refuses a database whose file is gone while its journal is there:
 // SQLite would make a new one and throw away what the journal holds.
 func complete(path string) error {
-	if info, err := os.Stat(path); err == nil && info.Size() > 0 || err != nil && !errors.Is(err, os.ErrNotExist) {
-		return nil // opening it says what is wrong
+	size := func(file string) int64 {
+		if info, err := os.Stat(file); err == nil {
+			return info.Size()
+		}
+		return 0 // opening it says what is wrong
 	}
-	journal, err := os.Stat(path + "-wal")
-	if err != nil || journal.Size() == 0 {
+	if size(path) > 0 || size(path+"-wal") == 0 {
 		return nil
 	}
 	return fmt.Errorf("open %s: %w: there is a journal, %s-wal, but no database to it", path, ErrDamaged, path)
