@@ -2,6 +2,7 @@ package schemas
 
 import (
 	"maps"
+	"math"
 	"reflect"
 	"slices"
 	"strings"
@@ -17,6 +18,10 @@ import (
 // shape is what Go and the schema must agree on.
 type shape struct {
 	JSONType string
+	// Narrow is a whole number that must fit 32 bits: in Go, its type; in the
+	// schema, it has a maximum that does. A larger one would keep a controller
+	// from reading any object.
+	Narrow bool
 	// Always is whether a stored object always has the field: in Go, it is
 	// never omitted; in the schema, it is required or has a default.
 	Always bool
@@ -67,11 +72,18 @@ func goFields(path string, typ reflect.Type, into map[string]shape) {
 		jsonType, inner, suffix := jsonTypeOf(member.Type)
 		// Kubernetes' own types omit what they do not have: a struct with
 		// omitempty is written all the same, and has no default here.
-		into[path+"."+name] = shape{JSONType: jsonType, Always: !strings.Contains(options, "omit")}
+		into[path+"."+name] = shape{JSONType: jsonType, Narrow: kindOf(member.Type) == reflect.Int32, Always: !strings.Contains(options, "omit")}
 		if inner != nil {
 			goFields(path+"."+name+suffix, inner, into)
 		}
 	}
+}
+
+func kindOf(typ reflect.Type) reflect.Kind {
+	if typ.Kind() == reflect.Pointer {
+		return typ.Elem().Kind()
+	}
+	return typ.Kind()
 }
 
 // jsonTypeOf names a type in JSON; inner is the struct whose fields follow.
@@ -111,7 +123,8 @@ func schemaFields(path string, props *apiextensionsv1.JSONSchemaProps, into map[
 		if child.Default != nil && string(child.Default.Raw) == "{}" {
 			always = false
 		}
-		into[path+"."+name] = shape{JSONType: jsonType, Always: always}
+		narrow := jsonType == "integer" && child.Maximum != nil && *child.Maximum <= math.MaxInt32
+		into[path+"."+name] = shape{JSONType: jsonType, Narrow: narrow, Always: always}
 		if inner != nil {
 			schemaFields(path+"."+name+suffix, inner, into)
 		}

@@ -9,6 +9,9 @@ import (
 	"testing"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/serializer"
 
 	"cloop.dev/cloop/apis/v1alpha1"
 	"cloop.dev/cloop/schemas"
@@ -77,6 +80,9 @@ func TestWhatIsAcceptedDecodes(t *testing.T) {
 		case v1alpha1.PoolSyncKind:
 			_, err = schemas.As[v1alpha1.PoolSync](object)
 		}
+		if err == nil {
+			err = readsAsJSON(object)
+		}
 		if err != nil {
 			t.Errorf("%s: %v\n%v", one.File, err, object.Object)
 		}
@@ -84,4 +90,18 @@ func TestWhatIsAcceptedDecodes(t *testing.T) {
 	if decoded < 200 {
 		t.Errorf("only %d documents were accepted, too few to show anything", decoded)
 	}
+}
+
+// readsAsJSON reads an object as a controller's cache does.
+func readsAsJSON(object *unstructured.Unstructured) error {
+	scheme := runtime.NewScheme()
+	if err := v1alpha1.AddToScheme(scheme); err != nil {
+		return err
+	}
+	data, err := object.MarshalJSON()
+	if err != nil {
+		return err
+	}
+	_, _, err = serializer.NewCodecFactory(scheme).UniversalDeserializer().Decode(data, nil, nil)
+	return err
 }

@@ -41,8 +41,6 @@ const (
 
 // Reasons of conditions of every kind.
 const (
-	// ReasonNotBuilt is of fields that are valid and that this version does
-	// nothing about.
 	ReasonNotBuilt Reason = "NotBuilt"
 )
 
