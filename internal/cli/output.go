@@ -15,7 +15,6 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
-	"sigs.k8s.io/yaml"
 
 	"cloop.dev/cloop/internal/atomicfile"
 	"cloop.dev/cloop/internal/printable"
@@ -177,14 +176,9 @@ func encode(w io.Writer, format string, value any, text func(io.Writer)) error {
 		if err != nil {
 			return err
 		}
-		// The parser takes control characters only as escapes.
-		encoded, err := yaml.JSONToYAML(printable.JSON(asJSON))
+		encoded, err := printable.YAML(asJSON)
 		if err != nil {
 			return err
-		}
-		if !printable.Safe(encoded) {
-			// YAML has no escapes outside quotes; JSON is YAML and has.
-			return writeJSON(w, value)
 		}
 		_, err = w.Write(encoded)
 		return err

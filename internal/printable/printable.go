@@ -24,8 +24,11 @@ func obeyed(r rune) bool {
 		return false
 	case '\u2028', '\u2029':
 		return true
+	case '\ufffe', '\uffff':
+		// They are no characters; neither YAML nor XML takes them.
+		return true
 	}
-	return unicode.IsControl(r) || unicode.Is(unicode.Cf, r)
+	return unicode.IsControl(r) || unicode.In(r, unicode.Cf, unicode.Other_Default_Ignorable_Code_Point)
 }
 
 // Line returns the text as one line that a terminal only shows.

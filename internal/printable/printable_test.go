@@ -8,6 +8,8 @@ import (
 	"unicode"
 	"unicode/utf8"
 
+	"sigs.k8s.io/yaml"
+
 	"cloop.dev/cloop/internal/printable"
 )
 
@@ -115,4 +117,30 @@ func FuzzLog(f *testing.F) {
 			}
 		}
 	})
+}
+
+// Any text can be shown as YAML, and is read back.
+func TestYAMLIsReadBack(t *testing.T) {
+	for _, text := range []string{"plain", "a\x7fb\u009b\u202e\u2028\ufeff<>&", "a\nb\tc\x1b", "a\U000e0041b", "\u0085", "\ufffe\uffff", "\u3164", "👩‍🚀"} {
+		document, err := json.Marshal(map[string]string{"k": text})
+		if err != nil {
+			t.Fatal(err)
+		}
+		encoded, err := printable.YAML(document)
+		if err != nil {
+			t.Errorf("%q: %v", text, err)
+			continue
+		}
+		read := func(data []byte, into any) error { return yaml.Unmarshal(data, into) }
+		if json.Valid(encoded) {
+			read = json.Unmarshal
+		}
+		var got map[string]string
+		if err := read(encoded, &got); err != nil || got["k"] != text {
+			t.Errorf("%q is read back as %q (%v)", text, got["k"], err)
+		}
+		if !printable.Safe(encoded) {
+			t.Errorf("%q is shown as %q", text, encoded)
+		}
+	}
 }

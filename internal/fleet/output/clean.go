@@ -3,9 +3,9 @@ package output
 import (
 	"fmt"
 	"strings"
-	"unicode"
 	"unicode/utf8"
 
+	"cloop.dev/cloop/internal/printable"
 	"cloop.dev/cloop/schemas"
 )
 
@@ -20,40 +20,8 @@ const (
 
 // visible is text on one line in which everything can be seen: what is not
 // UTF-8, control characters, line breaks, and characters that only direct how
-// others are shown (bidirectional overrides, zero width) become escapes. The
-// result is fit for XML 1.0 too.
-func visible(text string) string {
-	if !strings.ContainsFunc(text, hidden) {
-		return text
-	}
-	var b strings.Builder
-	b.Grow(len(text) + 16)
-	for len(text) > 0 {
-		r, size := utf8.DecodeRuneInString(text)
-		switch {
-		case r == utf8.RuneError && size == 1:
-			fmt.Fprintf(&b, `\x%02x`, text[0])
-		case r == '\n':
-			b.WriteString(`\n`)
-		case r == '\r':
-			b.WriteString(`\r`)
-		case r == '\t':
-			b.WriteString(`\t`)
-		case !hidden(r):
-			b.WriteRune(r)
-		case r > 0xffff:
-			fmt.Fprintf(&b, `\U%08x`, r)
-		default:
-			fmt.Fprintf(&b, `\u%04x`, r)
-		}
-		text = text[size:]
-	}
-	return b.String()
-}
-
-// hidden says of a replacement character too that it is, for text that ranges
-// over bytes that are not UTF-8 has it in their place.
-func hidden(r rune) bool { return r == utf8.RuneError || !unicode.IsGraphic(r) }
+// others are shown become escapes. It is fit for XML too.
+func visible(text string) string { return printable.Line(text) }
 
 // clip shortens text to about n bytes and says by how much.
 func clip(text string, n int) string {

@@ -6,9 +6,8 @@ import (
 	"fmt"
 	"time"
 
-	"sigs.k8s.io/yaml"
-
 	"cloop.dev/cloop/internal/fleet"
+	"cloop.dev/cloop/internal/printable"
 )
 
 // Format names a way to show a result.
@@ -92,21 +91,10 @@ func yamlReport(result *Result, _ Options) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	// JSON may hold characters as they are that YAML has only escaped.
-	var escaped bytes.Buffer
-	for _, r := range string(data) {
-		switch {
-		case r >= 0x7f && r <= 0x9f, r == 0xfeff, r == 0xfffe, r == 0xffff:
-			fmt.Fprintf(&escaped, `\u%04x`, r)
-		default:
-			escaped.WriteRune(r)
-		}
-	}
-	return yaml.JSONToYAML(escaped.Bytes())
+	return printable.YAML(data)
 }
 
-// indented is JSON that people can read too. It has no byte beyond what JSON
-// needs escaped; a program that puts it into HTML escapes it for that.
+// indented is JSON that people can read too, also on a terminal.
 func indented(value any) ([]byte, error) {
 	var b bytes.Buffer
 	encoder := json.NewEncoder(&b)
@@ -115,5 +103,5 @@ func indented(value any) ([]byte, error) {
 	if err := encoder.Encode(value); err != nil {
 		return nil, err
 	}
-	return b.Bytes(), nil
+	return printable.JSON(b.Bytes()), nil
 }

@@ -23,7 +23,7 @@ func markdown(result *Result, _ Options) ([]byte, error) {
 	all := groups(result.Report)
 	shown := budget{
 		room: []int{maxComment - maxSummary},
-		cost: func(g group) []int { return []int{len(markdownGroup(g))} },
+		cost: func(g group) []int { return []int{markdownSize(g)} },
 	}.take(all)
 	paragraphs := []string{Marker + "\n## " + markdownTitle(result)}
 	if result.failure == nil {
@@ -58,9 +58,25 @@ func markdownTitle(result *Result) string {
 	return "✅ Fleet check: all is well"
 }
 
+// markdownSize is the size of a group, or of so much of it that it is too much.
+func markdownSize(g group) int {
+	size := len(markdownHeading(g))
+	for _, e := range g.entries {
+		if size > maxComment {
+			break
+		}
+		size += len(markdownEntry(e))
+	}
+	return size
+}
+
+func markdownHeading(g group) string {
+	return fmt.Sprintf("\n### %s: %s\n\n", g.owner.markdown(), g.whole)
+}
+
 func markdownGroup(g group) string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "\n### %s: %s\n\n", g.owner.markdown(), g.whole)
+	b.WriteString(markdownHeading(g))
 	for _, e := range g.entries {
 		b.WriteString(markdownEntry(e))
 	}

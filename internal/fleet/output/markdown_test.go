@@ -17,7 +17,7 @@ var (
 	gfm = goldmark.New(goldmark.WithExtensions(extension.GFM))
 	// active is what a forge makes something of in text that is not code: a
 	// mention, a reference, a link, HTML, an emoji's or a commit's name.
-	active = regexp.MustCompile(`[@#~%&$^<>\[\]{}*_|\\` + "`" + `]|![^ ]|://|\bwww\.|\bGH-[0-9]|:[a-z0-9]+:|\b[0-9a-f]{7,40}\b`)
+	active = regexp.MustCompile(`[@#~%&$^<>\[\]{}*_|\\` + "`" + `]|![^ ]|://|\bwww\.\S|\bGH-[0-9]|:[a-z0-9]+:|\b[0-9a-f]{7,40}\b`)
 )
 
 // validMarkdown reads a comment as a forge does: it has no more than is ours.

@@ -76,7 +76,7 @@ func validText(t *testing.T, result *output.Result, data []byte) {
 func noControls(t *testing.T, format output.Format, text string) {
 	t.Helper()
 	for _, r := range text {
-		if r < ' ' && r != '\n' || r >= 0x7f && r < 0xa0 || r >= 0x200b && r <= 0x200f || r >= 0x2028 && r <= 0x202e || r >= 0x2060 && r <= 0x206f || r == 0xfeff {
+		if r < ' ' && r != '\n' || r >= 0x7f && r < 0xa0 || r == 0x200b || r == 0x200e || r == 0x200f || r >= 0x2028 && r <= 0x202e || r >= 0x2060 && r <= 0x206f || r == 0xfeff || r >= 0xfffe && r <= 0xffff || r == 0x3164 {
 			t.Errorf("%s has the character %U: %q", format, r, text)
 			return
 		}
