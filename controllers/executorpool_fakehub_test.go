@@ -36,6 +36,8 @@ type fakeHub struct {
 	closed     bool
 	// starts counts new runners, mints every token.
 	starts, mints int
+	// answering is called when a request was served and its answer is not sent yet.
+	answering func(*http.Request)
 }
 
 type fakeRunner struct {
@@ -63,6 +65,12 @@ func newFakeHub(t testing.TB, maxRunners int32) *fakeHub {
 			return
 		}
 		mux.ServeHTTP(w, r)
+		h.mu.Lock()
+		answering := h.answering
+		h.mu.Unlock()
+		if answering != nil {
+			answering(r)
+		}
 	}))
 	t.Cleanup(func() {
 		h.change(func() { h.closed = true })

@@ -47,6 +47,7 @@ func (t hubTarget) same(other hubTarget) bool {
 // it is its job alone; Start ends all of them with the manager.
 type hubConnections struct {
 	hello hubclient.Hello
+	fence *fence
 	clock clock.PassiveClock
 	// changed carries pools whose connection has news; it is never closed.
 	changed chan event.GenericEvent
@@ -59,10 +60,10 @@ type hubConnections struct {
 	conns map[types.NamespacedName]*hubConnection
 }
 
-func newHubConnections(hello hubclient.Hello, c clock.PassiveClock) *hubConnections {
+func newHubConnections(hello hubclient.Hello, f *fence, c clock.PassiveClock) *hubConnections {
 	ctx, cancel := context.WithCancel(context.Background())
 	return &hubConnections{
-		hello: hello, clock: c, changed: make(chan event.GenericEvent, 256),
+		hello: hello, fence: f, clock: c, changed: make(chan event.GenericEvent, 256),
 		ctx: ctx, cancel: cancel, conns: map[types.NamespacedName]*hubConnection{},
 	}
 }
@@ -95,7 +96,7 @@ func (h *hubConnections) ensure(name types.NamespacedName, target hubTarget) (*h
 		return nil, fmt.Errorf("connect to the hub %s: %w", target.url, err)
 	}
 	ctx, cancel := context.WithCancel(h.ctx)
-	conn := &hubConnection{target: target, hub: hub, cancel: cancel, link: pool.Link{State: pool.LinkConnecting}}
+	conn := &hubConnection{target: target, hub: fencedHub{hub, h.fence}, cancel: cancel, link: pool.Link{State: pool.LinkConnecting}}
 	h.mu.Lock()
 	h.conns[name] = conn
 	h.mu.Unlock()

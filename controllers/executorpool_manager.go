@@ -103,7 +103,7 @@ func addExecutorPool(mgr ctrl.Manager, opts Options, recorder record.EventRecord
 	hubs := newHubConnections(hubclient.Hello{
 		Instance: opts.Instance, Build: opts.Build,
 		Features: []string{hubv1.FeatureRunnerStates, hubv1.FeatureRunnerGone},
-	}, c)
+	}, opts.fence, c)
 	if err := mgr.Add(hubs); err != nil {
 		return fmt.Errorf("add the hub connections: %w", err)
 	}

@@ -61,6 +61,14 @@ func restConfig(t *testing.T) *rest.Config {
 // newStage makes all but the pool; the controller is running.
 func newStage(t *testing.T, maxRunners int32) *stage {
 	t.Helper()
+	s := newEmptyStage(t, maxRunners)
+	s.startController()
+	return s
+}
+
+// newEmptyStage makes all but the pool and the controller.
+func newEmptyStage(t *testing.T, maxRunners int32) *stage {
+	t.Helper()
 	config := restConfig(t)
 	scheme := testScheme(t)
 	c, err := client.New(config, client.Options{Scheme: scheme})
@@ -72,7 +80,7 @@ func newStage(t *testing.T, maxRunners int32) *stage {
 		ObjectMeta: metav1.ObjectMeta{Namespace: s.ns, Name: "gpu-pool-credential"},
 		StringData: map[string]string{"credential": fakeCredential},
 	})
-	s.startController()
+	s.stop = func() {}
 	t.Cleanup(func() {
 		s.stop()
 		s.releaseFinalizers()

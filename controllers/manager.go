@@ -27,14 +27,15 @@ const (
 	poolSyncController     = "poolsync"
 )
 
-// A standby takes over at most leaseDuration after a leader that died without a
-// word, and at once after one that was told to stop. The leader asks the API
-// server every leaseRetry, and stops acting when it got no answer for
+// A standby takes over at once after a leader that was told to stop. After one
+// that died without a word it does when it has seen no sign of it for
+// leaseDuration; it looks every leaseRetry, or up to a little more than twice that,
+// because looks are spread. The leader stops acting when it got no answer for
 // leaseRenew, well before another may begin.
 const (
 	leaseDuration = 10 * time.Second
 	leaseRenew    = 7 * time.Second
-	leaseRetry    = 2 * time.Second
+	leaseRetry    = time.Second
 	// stopWithin is how long a controller may finish what it is doing.
 	stopWithin = 10 * time.Second
 )
@@ -47,7 +48,16 @@ func Run(ctx context.Context, o Options) error {
 	if err := o.validate(); err != nil {
 		return err
 	}
-	mgr, err := ctrl.NewManager(restConfigOf(o), managerOptions(o))
+	var err error
+	if o.fence, err = newFence(o); err != nil {
+		return err
+	}
+	config, options := restConfigOf(o), managerOptions(o)
+	if o.fence != nil {
+		config.Wrap(o.fence.wrap)
+		options.LeaderElectionResourceLockInterface = o.fence
+	}
+	mgr, err := ctrl.NewManager(config, options)
 	if err != nil {
 		return fmt.Errorf("connect to the API server: %w", err)
 	}

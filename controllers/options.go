@@ -23,4 +23,7 @@ type Options struct {
 	// Build and Instance introduce the process to hubs: its version, and what
 	// tells it from other replicas.
 	Build, Instance string
+
+	// fence is Run's; nil lets everything through.
+	fence *fence
 }
