@@ -18,6 +18,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 	"sigs.k8s.io/controller-runtime/pkg/event"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"cloop.dev/cloop/apis/v1alpha1"
 	"cloop.dev/cloop/e2e/cluster/clustertest"
@@ -131,23 +132,34 @@ func TestWhichSyncsAPoolWakes(t *testing.T) {
 	r := &poolSyncReconciler{client: fake.NewClientBuilder().WithScheme(newScheme()).WithObjects(
 		sync("fleet", v1alpha1.ReasonReconciliationSucceeded), sync("other", v1alpha1.ReasonReconciliationSucceeded), sync("waiting", v1alpha1.ReasonOwnedByAnother),
 	).Build()}
-	pool := newPool()
-	woken := func(namespace string) string {
+	names := func(requests []reconcile.Request) string {
 		var names []string
-		for _, request := range r.syncsOf(namespace)(t.Context(), pool) {
+		for _, request := range requests {
 			names = append(names, request.String())
 		}
 		return strings.Join(names, " ")
 	}
-	if got := woken("ns"); got != "ns/waiting" {
+	pool := newPool()
+	if got := names(syncsOf("ns")(t.Context(), pool)); got != "" {
 		t.Errorf("without a label wakes %s", got)
 	}
 	pool.SetLabels(map[string]string{v1alpha1.LabelPoolSyncName: "fleet", v1alpha1.LabelPoolSyncNamespace: "ns"})
-	if got := woken("ns"); got != "ns/fleet ns/waiting" {
+	if got := names(syncsOf("ns")(t.Context(), pool)); got != "ns/fleet" {
 		t.Errorf("wakes %s", got)
 	}
-	if got := woken("elsewhere"); got != "" {
+	if got := names(syncsOf("elsewhere")(t.Context(), pool)); got != "" {
 		t.Errorf("wakes %s of another namespace", got)
+	}
+	before := sync("fleet", v1alpha1.ReasonReconciliationSucceeded)
+	after := before.DeepCopy()
+	after.Status.Inventory = []v1alpha1.InventoryEntry{{Kind: "ExecutorPool", Name: "gpu"}}
+	if got := names(r.waiting(t.Context(), before)); got != "ns/waiting" {
+		t.Errorf("what lets something go wakes %s", got)
+	}
+	changed := inventoryChanged()
+	if changed.Create(event.CreateEvent{Object: after}) || changed.Update(event.UpdateEvent{ObjectOld: before, ObjectNew: before}) ||
+		!changed.Update(event.UpdateEvent{ObjectOld: before, ObjectNew: after}) || !changed.Delete(event.DeleteEvent{Object: before}) {
+		t.Error("the wrong changes wake who waits")
 	}
 }
 

@@ -99,7 +99,8 @@ func addPoolSync(mgr ctrl.Manager, opts Options, recorder record.EventRecorder, 
 		// a status that somebody else edits is restored. A pass of what the
 		// controller itself wrote finds nothing to write.
 		For(&v1alpha1.PoolSync{}, builder.WithPredicates(predicate.ResourceVersionChangedPredicate{})).
-		Watches(newPool(), handler.EnqueueRequestsFromMapFunc(r.syncsOf(opts.Namespace)), builder.WithPredicates(definitionChanged())).
+		Watches(&v1alpha1.PoolSync{}, handler.EnqueueRequestsFromMapFunc(r.waiting), builder.WithPredicates(inventoryChanged())).
+		Watches(newPool(), handler.EnqueueRequestsFromMapFunc(syncsOf(opts.Namespace)), builder.WithPredicates(definitionChanged())).
 		WithOptions(controller.Options{
 			MaxConcurrentReconciles: syncsAtOnce,
 			SkipNameValidation:      new(true), // several managers of one process, in tests
@@ -115,26 +116,44 @@ func addPoolSync(mgr ctrl.Manager, opts Options, recorder record.EventRecorder, 
 // several reconciles run at once.
 func jittered(d time.Duration) time.Duration { return jitter.Percent(syncJitter, nil)(d) }
 
-// syncsOf finds the PoolSync that applied an object, by its labels, and those that
-// wait for another to let something go. Those outside the namespace that is looked
-// after are somebody else's.
-func (r *poolSyncReconciler) syncsOf(namespace string) handler.MapFunc {
-	return func(ctx context.Context, object client.Object) []reconcile.Request {
-		var requests []reconcile.Request
-		if name := syncNamed(object); name.Name != "" && (name.Namespace == namespace || namespace == "") {
-			requests = append(requests, reconcile.Request{NamespacedName: name})
+// syncsOf finds the PoolSync that applied an object, by its labels. Those outside
+// the namespace that is looked after are somebody else's.
+func syncsOf(namespace string) handler.MapFunc {
+	return func(_ context.Context, object client.Object) []reconcile.Request {
+		name := syncNamed(object)
+		if name.Name == "" || name.Namespace != namespace && namespace != "" {
+			return nil
 		}
-		syncs := &v1alpha1.PoolSyncList{}
-		if err := r.client.List(ctx, syncs, client.InNamespace(namespace)); err != nil {
-			return requests // the cache is stopping
+		return []reconcile.Request{{NamespacedName: name}}
+	}
+}
+
+// waiting finds the PoolSyncs that wait for another one of their namespace to let
+// something go.
+func (r *poolSyncReconciler) waiting(ctx context.Context, other client.Object) []reconcile.Request {
+	syncs := &v1alpha1.PoolSyncList{}
+	if err := r.client.List(ctx, syncs, client.InNamespace(other.GetNamespace())); err != nil {
+		return nil // the cache is stopping
+	}
+	var requests []reconcile.Request
+	for i := range syncs.Items {
+		ready := meta.FindStatusCondition(syncs.Items[i].Status.Conditions, v1alpha1.ConditionReady)
+		if ready != nil && ready.Reason == string(v1alpha1.ReasonOwnedByAnother) {
+			requests = append(requests, reconcile.Request{NamespacedName: client.ObjectKeyFromObject(&syncs.Items[i])})
 		}
-		for i := range syncs.Items {
-			ready := meta.FindStatusCondition(syncs.Items[i].Status.Conditions, v1alpha1.ConditionReady)
-			if ready != nil && ready.Reason == string(v1alpha1.ReasonOwnedByAnother) {
-				requests = append(requests, reconcile.Request{NamespacedName: client.ObjectKeyFromObject(&syncs.Items[i])})
-			}
-		}
-		return requests
+	}
+	return requests
+}
+
+// inventoryChanged lets through what another PoolSync may have waited for.
+func inventoryChanged() predicate.Predicate {
+	return predicate.Funcs{
+		CreateFunc: func(event.CreateEvent) bool { return false },
+		UpdateFunc: func(e event.UpdateEvent) bool {
+			before, ok := e.ObjectOld.(*v1alpha1.PoolSync)
+			after, also := e.ObjectNew.(*v1alpha1.PoolSync)
+			return ok && also && !equality.Semantic.DeepEqual(before.Status.Inventory, after.Status.Inventory)
+		},
 	}
 }
 

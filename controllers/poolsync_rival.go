@@ -15,9 +15,10 @@ import (
 )
 
 // Two PoolSyncs may want one object. It belongs to the one that has it in its
-// inventory and whose labels it carries; the other applies all the rest, leaves
-// it alone and says so. Were it applied by both, each would take the other's
-// work for drift, and either's prune would delete what the other wants.
+// inventory, and where both do, to the one whose labels it carries; the other
+// applies all the rest, leaves it alone and says so. Were it applied by both, each
+// would take the other's work for drift, and either's prune would delete what the
+// other wants.
 
 // yield notes the objects that are another PoolSync's, as far as this pass has
 // looked at them.
@@ -31,51 +32,68 @@ func (r *poolSyncReconciler) yield(ctx context.Context, p *syncPass) error {
 			delete(m.rivals, id)
 		}
 	}
-	mine := idsOf(p.status.Inventory)
-	for _, s := range p.sights {
-		rival, err := r.rival(ctx, p, s, mine[s.id])
-		if err != nil {
-			return err
-		}
-		if rival.Name == "" {
-			delete(m.rivals, s.id)
-			continue
-		}
-		m.rivals[s.id] = rival
+	theirs, err := r.othersInventory(ctx, p)
+	if err != nil {
+		return err
 	}
-	p.sights = slices.DeleteFunc(p.sights, func(s *sight) bool { return m.rivals[s.id].Name != "" })
+	mine := idsOf(p.status.Inventory)
+	p.sights = slices.DeleteFunc(p.sights, func(s *sight) bool {
+		delete(m.rivals, s.id)
+		rival, yes := p.rival(s, mine[s.id], theirs[s.id])
+		if yes {
+			m.rivals[s.id] = rival
+		}
+		return yes
+	})
 	return nil
 }
 
-// rival is the other PoolSync that an object belongs to; empty: there is none.
-func (r *poolSyncReconciler) rival(ctx context.Context, p *syncPass, s *sight, mine bool) (types.NamespacedName, error) {
-	if s.have == nil {
-		return types.NamespacedName{}, nil
+// rival is the other PoolSync that an object belongs to, if there is one. mine:
+// the object is in this one's inventory; theirs: the others of the namespace that
+// have it in theirs.
+func (p *syncPass) rival(s *sight, mine bool, theirs []types.NamespacedName) (types.NamespacedName, bool) {
+	var named types.NamespacedName
+	if s.have != nil {
+		named = syncNamed(s.have)
 	}
-	named := syncNamed(s.have)
-	if named.Name == "" || named == p.name() {
-		return types.NamespacedName{}, nil
-	}
-	if named.Namespace != p.sync.Namespace {
+	elsewhere := named.Name != "" && named.Namespace != p.sync.Namespace
+	switch {
+	case mine && elsewhere:
 		// What another namespace's PoolSync has applied cannot be read here. A
-		// label is soon forged, so what is in the inventory is given up only to
-		// one that insists.
-		if mine && p.memory.contests[s.id].times < freeCorrections {
-			return types.NamespacedName{}, nil
+		// label is soon forged, so the object is given up only to one that insists.
+		return named, p.memory.contests[s.id].times >= freeCorrections
+	case mine:
+		return named, slices.Contains(theirs, named)
+	case len(theirs) > 0:
+		return theirs[0], true
+	default:
+		return named, elsewhere
+	}
+}
+
+// othersInventory: object → the other PoolSyncs of the namespace that have it in
+// their inventory, by name.
+func (r *poolSyncReconciler) othersInventory(ctx context.Context, p *syncPass) (map[objectID][]types.NamespacedName, error) {
+	syncs := &v1alpha1.PoolSyncList{}
+	if err := r.client.List(ctx, syncs, client.InNamespace(p.sync.Namespace)); err != nil {
+		return nil, fmt.Errorf("list PoolSyncs: %w", err)
+	}
+	theirs := map[objectID][]types.NamespacedName{}
+	for i := range syncs.Items {
+		other := &syncs.Items[i]
+		if other.Name == p.sync.Name {
+			continue
 		}
-		return named, nil
-	}
-	other := &v1alpha1.PoolSync{}
-	if err := r.client.Get(ctx, named, other); err != nil {
-		if client.IgnoreNotFound(err) == nil {
-			return types.NamespacedName{}, nil
+		for _, entry := range other.Status.Inventory {
+			if id := idOfEntry(entry); p.target.byID[id] != nil {
+				theirs[id] = append(theirs[id], client.ObjectKeyFromObject(other))
+			}
 		}
-		return types.NamespacedName{}, fmt.Errorf("read PoolSync %s: %w", named, err)
 	}
-	if !idsOf(other.Status.Inventory)[s.id] {
-		return types.NamespacedName{}, nil
+	for id := range theirs {
+		slices.SortFunc(theirs[id], func(a, b types.NamespacedName) int { return strings.Compare(a.Name, b.Name) })
 	}
-	return named, nil
+	return theirs, nil
 }
 
 // syncNamed is the PoolSync that an object's labels name.
