@@ -61,9 +61,9 @@ func (r *executorPoolReconciler) observeHub(ctx context.Context, o *observation)
 	}
 	held := o.memory.credential
 	if held.problem != "" {
-		// A pool that is taken down together with its Secret is still drained
-		// over the connection that it has.
-		if conn := r.hubs.get(name); conn != nil && o.snapshot.Pool.Deleting {
+		// A pool that is taken down together with its Secret, alone or with the
+		// whole namespace, is still drained over the connection that it has.
+		if conn := r.hubs.get(name); conn != nil && (o.snapshot.Pool.Deleting || namespaceGoes(ctx, r.live, name.Namespace)) {
 			o.hub = conn
 			o.snapshot.Link, o.snapshot.Hub = conn.state()
 			return nil

@@ -115,7 +115,7 @@ func addExecutorPool(mgr ctrl.Manager, opts Options, recorder record.EventRecord
 		metrics:           newPoolMetrics(metrics.Registry),
 		allowedHubs:       opts.AllowedHubs,
 		runnerImage:       opts.RunnerImage,
-		ownServiceAccount: ownServiceAccount(mgr.GetConfig()),
+		ownServiceAccount: ownAccount(mgr.GetConfig()).Name,
 		orphanGrace:       grace,
 		clock:             c,
 		memories:          map[types.NamespacedName]*poolMemory{},
@@ -188,35 +188,36 @@ func addRecorder(mgr ctrl.Manager, component string) (record.EventRecorder, erro
 	return broadcaster.NewRecorder(mgr.GetScheme(), corev1.EventSource{Component: component}), nil
 }
 
-// ownServiceAccount is the name of the ServiceAccount that the controller runs
-// as, from its token; empty outside a cluster. The token's signature is the API
-// server's to check: here it only keeps runners off the controller's account.
-func ownServiceAccount(config *rest.Config) string {
+// ownAccount is the ServiceAccount that the controller runs as, from its token;
+// empty outside a cluster. The token's signature is the API server's to check: here
+// it only keeps runners off the controller's account, and tells where the
+// controller lives.
+func ownAccount(config *rest.Config) types.NamespacedName {
 	token := config.BearerToken
 	if config.BearerTokenFile != "" {
 		data, err := os.ReadFile(config.BearerTokenFile)
 		if err != nil {
-			return ""
+			return types.NamespacedName{}
 		}
 		token = string(data)
 	}
 	parts := strings.Split(token, ".")
 	if len(parts) != 3 {
-		return ""
+		return types.NamespacedName{}
 	}
 	data, err := base64.RawURLEncoding.DecodeString(parts[1])
 	if err != nil {
-		return ""
+		return types.NamespacedName{}
 	}
 	var claims struct {
 		Subject string `json:"sub"`
 	}
 	if json.Unmarshal(data, &claims) != nil {
-		return ""
+		return types.NamespacedName{}
 	}
 	subject := strings.Split(claims.Subject, ":")
 	if len(subject) != 4 || subject[0] != "system" || subject[1] != "serviceaccount" {
-		return ""
+		return types.NamespacedName{}
 	}
-	return subject[3]
+	return types.NamespacedName{Namespace: subject[2], Name: subject[3]}
 }

@@ -71,10 +71,12 @@ func Run(ctx context.Context, o Options) error {
 	if err := addHealth(ctx, mgr, o); err != nil {
 		return err
 	}
-	if err := mgr.Start(ctx); err != nil {
-		return fmt.Errorf("run the %s controller: %w", o.controller(), err)
+	err = mgr.Start(ctx)
+	if err != nil {
+		err = fmt.Errorf("run the %s controller: %w", o.controller(), err)
 	}
-	return nil
+	// The Lease is given back by now, so not through the fence.
+	return errors.Join(err, letGo(context.WithoutCancel(ctx), restConfigOf(o), o))
 }
 
 // controller is the one that the process runs, once the options are valid.

@@ -50,7 +50,7 @@ func (r *poolSyncReconciler) prune(ctx context.Context, p *syncPass) *stageError
 	if err != nil {
 		return transient(v1alpha1.ReasonPruneFailed, err)
 	}
-	left, err := survivors(ctx, p.sync, manager, obsolete)
+	left, err := r.survivors(ctx, p.sync, manager, obsolete)
 	if err != nil {
 		return transient(v1alpha1.ReasonPruneFailed, err)
 	}
@@ -68,15 +68,48 @@ func (r *poolSyncReconciler) prune(ctx context.Context, p *syncPass) *stageError
 	if refusal := withinLimit(p, objectsOf(doomed)); refusal != nil {
 		return refusal
 	}
-	if err := r.delete(ctx, p, manager, doomed); err != nil {
+	if left, err = r.deleteInOrder(ctx, p, manager, left); err != nil {
 		return transient(v1alpha1.ReasonPruneFailed, err)
 	}
-	remaining, err := survivors(ctx, p.sync, manager, inventoryOf(objectsOf(left)))
-	if err != nil {
-		return transient(v1alpha1.ReasonPruneFailed, err)
-	}
-	left = remaining
 	return nil
+}
+
+// deleteInOrder deletes ExecutorPools, and what stands beside them in a namespace
+// once they are gone: a run that finishes on a removed pool still needs the
+// account that it runs as, and the NetworkPolicy that keeps it in. It returns what
+// is not gone yet.
+func (r *poolSyncReconciler) deleteInOrder(ctx context.Context, p *syncPass, manager *ssa.ResourceManager, left []leftover) ([]leftover, error) {
+	for {
+		due := dueForDeletion(left)
+		if len(due) == 0 {
+			return left, nil
+		}
+		failed := r.delete(ctx, p, manager, due)
+		remaining, err := r.survivors(ctx, p.sync, manager, inventoryOf(objectsOf(left)))
+		if err == nil {
+			left = remaining
+		}
+		if failed != nil || err != nil {
+			return left, errors.Join(failed, err)
+		}
+		if len(dueForDeletion(left)) >= len(due) {
+			// What was deleted is as it was; the next pass sees about it.
+			return left, nil
+		}
+	}
+}
+
+// dueForDeletion are the objects that can be deleted now.
+func dueForDeletion(left []leftover) []leftover {
+	pools := map[string]bool{} // namespaces that have one
+	for _, l := range left {
+		if idOf(l.object).isPool() {
+			pools[l.object.GetNamespace()] = true
+		}
+	}
+	return slices.DeleteFunc(slices.Clone(left), func(l leftover) bool {
+		return l.leaving || !idOf(l.object).isPool() && pools[l.object.GetNamespace()]
+	})
 }
 
 func (r *poolSyncReconciler) delete(ctx context.Context, p *syncPass, manager *ssa.ResourceManager, doomed []leftover) error {
@@ -116,7 +149,7 @@ func withinLimit(p *syncPass, doomed []*unstructured.Unstructured) *stageError {
 }
 
 // survivors are the entries that still exist and are still this PoolSync's.
-func survivors(ctx context.Context, sync *v1alpha1.PoolSync, manager *ssa.ResourceManager, entries []v1alpha1.InventoryEntry) ([]leftover, error) {
+func (r *poolSyncReconciler) survivors(ctx context.Context, sync *v1alpha1.PoolSync, manager *ssa.ResourceManager, entries []v1alpha1.InventoryEntry) ([]leftover, error) {
 	var left []leftover
 	ours := manager.GetOwnerLabels(sync.Name, sync.Namespace)
 	for _, entry := range entries {
@@ -125,6 +158,8 @@ func survivors(ctx context.Context, sync *v1alpha1.PoolSync, manager *ssa.Resour
 		err := manager.Client().Get(ctx, client.ObjectKey{Namespace: entry.Namespace, Name: entry.Name}, object)
 		switch {
 		case apierrors.IsNotFound(err), meta.IsNoMatchError(err):
+		case apierrors.IsForbidden(err) && namespaceGoes(ctx, r.live, entry.Namespace):
+			// The account's rights went with the namespace, and so does the object.
 		case err != nil:
 			return nil, fmt.Errorf("read %s %s/%s: %w", entry.Kind, entry.Namespace, entry.Name, err)
 		case contains(object.GetLabels(), ours):
@@ -223,14 +258,11 @@ func (r *poolSyncReconciler) pruneAll(ctx context.Context, p *syncPass) ([]lefto
 	entries := slices.DeleteFunc(slices.Clone(p.status.Inventory), func(e v1alpha1.InventoryEntry) bool {
 		return e.Kind == v1alpha1.PoolSyncKind && e.Namespace == p.sync.Namespace && e.Name == p.sync.Name
 	})
-	left, err := survivors(ctx, p.sync, manager, entries)
+	left, err := r.survivors(ctx, p.sync, manager, entries)
 	if err != nil {
 		return nil, err
 	}
-	doomed := slices.DeleteFunc(slices.Clone(left), func(l leftover) bool { return l.leaving })
-	failed := r.delete(ctx, p, manager, doomed)
-	if left, err = survivors(ctx, p.sync, manager, entries); err == nil {
-		p.status.Inventory = inventoryOf(objectsOf(left))
-	}
-	return left, errors.Join(failed, err)
+	left, err = r.deleteInOrder(ctx, p, manager, left)
+	p.status.Inventory = inventoryOf(objectsOf(left))
+	return left, err
 }

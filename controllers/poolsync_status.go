@@ -68,7 +68,7 @@ func (p *syncPass) success() string {
 }
 
 func (p *syncPass) waiting() string {
-	return fmt.Sprintf("waits for %s to go, pools once their runners have finished", count.Of(p.waits, "deleted object"))
+	return fmt.Sprintf("waits for %s to go: pools once their runners have finished, then what stands beside them", count.Of(p.waits, "object"))
 }
 
 func (r *poolSyncReconciler) set(p *syncPass, conditionType string, status metav1.ConditionStatus, reason v1alpha1.Reason, message string) {

@@ -435,14 +435,14 @@ func TestDeletedSyncPrunesAndWaits(t *testing.T) {
 	if err := s.client.Delete(s.ctx, s.get()); err != nil {
 		t.Fatal(err)
 	}
-	s.until("only b is left", func() bool { return !s.hasPool("a") && s.names(s.get()) == "ExecutorPool/b" })
-	s.drains("b", false)
-	s.until("the PoolSync is gone", func() bool {
-		return client.IgnoreNotFound(s.client.Get(s.ctx, client.ObjectKey{Namespace: s.ns, Name: "fleet"}, &v1alpha1.PoolSync{})) == nil &&
-			s.client.Get(s.ctx, client.ObjectKey{Namespace: s.ns, Name: "fleet"}, &v1alpha1.PoolSync{}) != nil
+	// What stands beside a pool goes after it.
+	s.until("only b and the quota are left", func() bool {
+		return !s.hasPool("a") && s.names(s.get()) == "ExecutorPool/b ResourceQuota/runners"
 	})
-	if s.hasPool("b") {
-		t.Error("b is there")
+	s.drains("b", false)
+	s.until("the PoolSync is gone", func() bool { return !s.hasSync() })
+	if s.hasPool("b") || s.hasQuota() {
+		t.Error("b or the quota is there")
 	}
 }
 
@@ -466,4 +466,35 @@ func TestNameIsALabel(t *testing.T) {
 	}
 	s.kubectlEdit("gpu", `{"spec":{"maxRunners":3}}`)
 	s.until("an edit is taken back", func() bool { return s.pool("gpu").Spec.MaxRunners == 4 })
+}
+
+func (s *syncStage) hasQuota() bool {
+	err := s.client.Get(s.ctx, client.ObjectKey{Namespace: s.ns, Name: "runners"}, &corev1.ResourceQuota{})
+	if client.IgnoreNotFound(err) != nil {
+		s.t.Fatal(err)
+	}
+	return err == nil
+}
+
+// A run that finishes on a removed pool still needs the account that it runs as,
+// and the NetworkPolicy that keeps it in.
+func TestWhatStandsBesideAPoolIsPrunedAfterIt(t *testing.T) {
+	s := newSyncStage(t, overlay("a", "b"))
+	s.poolSync(func(spec *v1alpha1.PoolSyncSpec) { spec.PruneLimit.Percent = 0 })
+	s.ready(v1alpha1.ReasonReconciliationSucceeded)
+	s.drains("a", true)
+	next := overlay("b")
+	next["clusters/dev/kustomization.yaml"] = "resources: [../../pools]\n"
+	_, sync := s.push(next)
+	if names := s.names(sync); names != "ExecutorPool/a ExecutorPool/b ResourceQuota/runners" || !s.hasQuota() {
+		t.Errorf("while a drains: %s", names)
+	}
+	if ready := condition(sync, v1alpha1.ConditionReady); ready.Status != metav1.ConditionTrue || !strings.Contains(ready.Message, "waits for 2 objects") {
+		t.Errorf("Ready is %+v", ready)
+	}
+	s.drains("a", false)
+	s.until("the quota goes", func() bool { return s.names(s.get()) == "ExecutorPool/b" })
+	if s.hasQuota() {
+		t.Error("the quota is there")
+	}
 }
