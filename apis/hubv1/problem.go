@@ -30,6 +30,7 @@ const (
 	CodeProjectUnbound     Code = "project_unbound"           // 409
 	CodeRequirementsUnmet  Code = "requirements_unmet"        // 409
 	CodeAudience           Code = "audience"                  // 403
+	CodeOwner              Code = "owner"                     // 403
 	CodeWaitingForCapacity Code = "waiting_for_pool_capacity" // 409
 	CodeTooLarge           Code = "too_large"                 // 413
 	CodeUnavailable        Code = "unavailable"               // 503

@@ -22,9 +22,6 @@ const (
 
 type identity struct{}
 
-// roleAdmin is what every management token is, beside its own name.
-const roleAdmin = "role:admin"
-
 // actorOf is who a request of /api/v1 comes from.
 func actorOf(ctx context.Context) string {
 	actor, _ := ctx.Value(identity{}).(string)
@@ -32,7 +29,7 @@ func actorOf(ctx context.Context) string {
 }
 
 // principalsOf are the names by which an audience may list the actor.
-func principalsOf(ctx context.Context) []string { return []string{actorOf(ctx), roleAdmin} }
+func principalsOf(ctx context.Context) []string { return []string{actorOf(ctx), store.RoleAdmin} }
 
 func credentialOf(ctx context.Context) store.Credential {
 	c, _ := ctx.Value(identity{}).(store.Credential)

@@ -40,6 +40,7 @@ var kinds = map[hubv1.Code]kind{
 	hubv1.CodeProjectUnbound:     {http.StatusConflict, "The project is bound to no pool", "bind it with `cloop project bind`"},
 	hubv1.CodeRequirementsUnmet:  {http.StatusConflict, "The pool does not meet the requirements", "bind the project to a pool that does"},
 	hubv1.CodeAudience:           {http.StatusForbidden, "Not in the pool's audience", "ask the pool's owner to add you to its audience"},
+	hubv1.CodeOwner:              {http.StatusForbidden, "The pool's owner may not read the project", "give the pool another owner or none, or bind the project to another pool"},
 	hubv1.CodeWaitingForCapacity: {http.StatusConflict, "The pool takes queued runs only", "start a run instead"},
 	hubv1.CodeTooLarge:           {http.StatusRequestEntityTooLarge, "The request is too large", "send it in smaller parts"},
 	hubv1.CodeUnavailable:        {http.StatusServiceUnavailable, "The hub cannot answer now", "try again in a moment"},

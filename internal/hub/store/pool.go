@@ -226,8 +226,12 @@ func (tx *Tx) define(actor string, pool poolRow, next hubv1.PoolDefinition) erro
 		return err
 	}
 	tx.touch(pool.ID)
-	return tx.audit(record{actor: actor, action: ActionPoolUpdate, pool: pool.ID, object: pool.ID, state: string(pool.State),
-		detail: fmt.Sprintf(`{"was":%s,"now":%s}`, asJSON(pool.PoolDefinition), asJSON(next))})
+	if err := tx.audit(record{actor: actor, action: ActionPoolUpdate, pool: pool.ID, object: pool.ID, state: string(pool.State),
+		detail: fmt.Sprintf(`{"was":%s,"now":%s}`, asJSON(pool.PoolDefinition), asJSON(next))}); err != nil {
+		return err
+	}
+	pool.PoolDefinition = next
+	return tx.dismiss(actor, pool)
 }
 
 // changePool runs a change of one pool and returns the pool after it.

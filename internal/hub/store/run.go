@@ -4,8 +4,6 @@ import (
 	"context"
 	"database/sql"
 	"fmt"
-	"slices"
-	"strings"
 	"time"
 
 	"cloop.dev/cloop/apis/hubv1"
@@ -100,7 +98,7 @@ func (s *Store) StartRun(ctx context.Context, actor string, principals []string,
 		if err != nil {
 			return err
 		}
-		pool, err := tx.poolFor(project, principals)
+		pool, err := tx.poolFor(project, actor, principals)
 		if err != nil {
 			return err
 		}
@@ -130,7 +128,7 @@ func (s *Store) StartRun(ctx context.Context, actor string, principals []string,
 }
 
 // poolFor is the pool that the project's runs go to, if the person may.
-func (tx *Tx) poolFor(project projectRow, principals []string) (poolRow, error) {
+func (tx *Tx) poolFor(project projectRow, actor string, principals []string) (poolRow, error) {
 	if project.poolID == "" {
 		return poolRow{}, problem.New(hubv1.CodeProjectUnbound, "project %s is bound to no pool", project.Name)
 	}
@@ -141,12 +139,7 @@ func (tx *Tx) poolFor(project projectRow, principals []string) (poolRow, error) 
 	if pool.State != hubv1.PoolActive {
 		return pool, problem.New(hubv1.CodePoolRevoked, "pool %s, to which project %s is bound, is %s", pool.Name, project.Name, pool.State)
 	}
-	allowed := len(pool.Audience) == 0 || slices.ContainsFunc(principals, func(p string) bool { return slices.Contains(pool.Audience, p) })
-	if !allowed {
-		return pool, problem.New(hubv1.CodeAudience, "pool %s is for %s, and you are %s", pool.Name,
-			strings.Join(pool.Audience, ", "), strings.Join(principals, ", "))
-	}
-	return pool, nil
+	return pool, tx.admit(pool, project.Name, append([]string{actor}, principals...))
 }
 
 // GetRun returns a run.

@@ -423,6 +423,47 @@ func TestAudience(t *testing.T) {
 	check(t, err)
 }
 
+func TestThePoolsOwnerMustBeAbleToReadTheProject(t *testing.T) {
+	w := newWorld(t, 1)
+	ctx := context.Background()
+	check(t, w.s.EnsureAdmin(ctx, func(secret.String) error { return nil }))
+	request := hubv1.StartRunRequest{Project: "app", Command: []string{"true"}}
+	for owner, want := range map[string]hubv1.Code{
+		"": "", admin: "", store.RoleAdmin: "",
+		"user:alice@example.com": hubv1.CodeOwner, "group:ml": hubv1.CodeOwner, "role:reader": hubv1.CodeOwner,
+	} {
+		_, err := w.s.UpdatePool(ctx, admin, "gpu", 0, hubv1.UpdatePoolRequest{Owner: &owner})
+		check(t, err)
+		_, err = w.s.StartRun(ctx, admin, []string{admin}, "", request)
+		if codeOf(err) != want || want != "" && !strings.Contains(err.Error(), owner) {
+			t.Errorf("on a pool of %q: %v", owner, err)
+		}
+	}
+}
+
+func TestRunsThatThePoolNoLongerTakesLeaveItsQueue(t *testing.T) {
+	for name, change := range map[string]hubv1.UpdatePoolRequest{
+		"audience": {Audience: &[]string{"group:ml"}},
+		"owner":    {Owner: new("user:alice@example.com")},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t, 2)
+			ctx := context.Background()
+			running, r := w.run(t), w.runner(t, "key-one1")
+			w.started(t, r, w.get(t, running.ID))
+			waiting := w.run(t)
+			_, err := w.s.UpdatePool(ctx, admin, "gpu", 0, change)
+			check(t, err)
+			if got := w.get(t, waiting.ID); got.State != hubv1.RunCancelled || !strings.Contains(got.Reason, "no longer takes it: pool gpu") {
+				t.Errorf("what waited is %s: %s", got.State, got.Reason)
+			}
+			if got := w.get(t, running.ID); got.State != hubv1.RunRunning {
+				t.Errorf("what ran is %s: %s", got.State, got.Reason)
+			}
+		})
+	}
+}
+
 func TestAnUpdateNeedsTheRevisionThatItNames(t *testing.T) {
 	w := newWorld(t, 1)
 	ctx := context.Background()
