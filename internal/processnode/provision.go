@@ -138,7 +138,7 @@ func (n *node) volumeChanged(ctx context.Context, volume *corev1.PersistentVolum
 		volume.Spec.PersistentVolumeReclaimPolicy != corev1.PersistentVolumeReclaimDelete {
 		return nil
 	}
-	if err := os.RemoveAll(dir); err != nil {
+	if err := removeAll(dir); err != nil {
 		return err
 	}
 	err := n.client.CoreV1().PersistentVolumes().Delete(ctx, volume.Name, metav1.DeleteOptions{
