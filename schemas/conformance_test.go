@@ -66,6 +66,11 @@ func TestRandomUpdatesAreJudgedAsByTheServer(t *testing.T) {
 
 func newRandom(t *testing.T) *schemastest.Random {
 	t.Helper()
+	return schemastest.NewRandom(t, newSeed(t))
+}
+
+func newSeed(t *testing.T) uint64 {
+	t.Helper()
 	seed := rand.Uint64()
 	if given := os.Getenv("CLOOP_SEED"); given != "" {
 		var err error
@@ -74,7 +79,7 @@ func newRandom(t *testing.T) *schemastest.Random {
 		}
 	}
 	t.Logf("the seed is %d; CLOOP_SEED=%d repeats this run", seed, seed)
-	return schemastest.NewRandom(t, seed)
+	return seed
 }
 
 func times(t *testing.T) int {
