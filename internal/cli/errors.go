@@ -59,12 +59,15 @@ func verdictOf(err error) verdict {
 		code    *exitCode
 		no      *No
 		problem *hubv1.Problem
+		ended   *interruption
 	)
 	switch {
 	case errors.As(err, &code):
 		return verdict{code: code.code}
 	case errors.As(err, &no):
 		return verdict{message: message, code: codeNo}
+	case errors.As(err, &ended):
+		return verdict{message: message, code: codeNoAnswer}
 	case errors.As(err, &problem):
 		return problemVerdict(problem, message)
 	case errors.Is(err, hubclient.ErrPinMismatch):

@@ -40,7 +40,8 @@ func (a *app) newRunStartCommand() *cobra.Command {
 		Short: "Queue a run",
 		Long: `Queue a run of a command on a commit of a project. With --wait, write the run's
 log to standard output and exit with the command's own exit code: 128 and the
-signal's number where a signal ended it, 1 where it ended without a code.`,
+signal's number where a signal ended it, 1 where it ended without a code. An
+interrupt (Ctrl-C) ends the waiting and not the run.`,
 		Example: `  cloop run start --project app -- make test
   cloop run start --project app --ref v1.2.0 --wait -- ./check --all`,
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -67,12 +68,15 @@ signal's number where a signal ended it, 1 where it ended without a code.`,
 				key = uuid.NewString()
 			}
 			run, err := hub.StartRun(cmd.Context(), request, key)
+			if interrupted(cmd.Context(), err) {
+				return &interruption{fmt.Sprintf("the hub has not answered, so the run may be queued all the same: `cloop run list --project %s` shows it", shellQuote(request.Project))}
+			}
 			if err != nil {
 				return fmt.Errorf("start a run of project %s: %w", request.Project, err)
 			}
 			if wait {
 				a.remark("run %s is %s%s", run.ID, run.State, because(run.Reason))
-				return a.follow(cmd.Context(), hub, run.ID)
+				return goesOn(cmd.Context(), run.ID, a.follow(cmd.Context(), hub, run.ID))
 			}
 			return a.show(run, func(w io.Writer) {
 				say(w, "Run %s is %s%s.\nFollow it with `cloop run logs --follow %s`.\n", run.ID, run.State, because(run.Reason), shellQuote(run.ID))
@@ -165,7 +169,7 @@ terminal colours work, and other control sequences are shown, not obeyed.`,
 			to, end := logWriter(a.stdout)
 			defer end()
 			if follow {
-				return a.copyLog(cmd.Context(), hub, args[0], offset, to)
+				return goesOn(cmd.Context(), args[0], a.copyLog(cmd.Context(), hub, args[0], offset, to))
 			}
 			log, err := hub.Logs(cmd.Context(), args[0], offset, false)
 			if err != nil {
@@ -223,7 +227,7 @@ func (a *app) newRunWaitCommand() *cobra.Command {
 			}
 			run, err := a.settled(ctx, hub, args[0])
 			if err != nil {
-				return err
+				return goesOn(ctx, args[0], err)
 			}
 			if err := a.show(run, func(w io.Writer) { printRun(w, run, newPoolNames(hub).of(cmd.Context(), run.PoolID)) }); err != nil {
 				return err

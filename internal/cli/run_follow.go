@@ -153,3 +153,25 @@ func signalExit(name string) int {
 	}
 	return codeNo
 }
+
+// interruption is the error of a command that a person ended before it had its
+// answer. The process exits with 2.
+type interruption struct{ rest string }
+
+// Error says what became of what was under way.
+func (i *interruption) Error() string { return "interrupted: " + i.rest }
+
+// interrupted says whether an error comes from the person's interrupt.
+func interrupted(ctx context.Context, err error) bool {
+	var code *exitCode
+	return err != nil && errors.Is(ctx.Err(), context.Canceled) && !errors.As(err, &code)
+}
+
+// goesOn says of an interrupt that it ended the waiting and not the run.
+func goesOn(ctx context.Context, run string, err error) error {
+	if !interrupted(ctx, err) {
+		return err
+	}
+	run = shellQuote(run)
+	return &interruption{fmt.Sprintf("run %s goes on: follow it with `cloop run logs --follow %s`, or stop it with `cloop run cancel %s`", run, run, run)}
+}

@@ -1,6 +1,9 @@
 package cli_test
 
 import (
+	"bytes"
+	"context"
+	"errors"
 	"fmt"
 	"net/http"
 	"strings"
@@ -9,6 +12,7 @@ import (
 	"time"
 
 	"cloop.dev/cloop/apis/hubv1"
+	"cloop.dev/cloop/internal/cli"
 )
 
 func settledRun(state hubv1.RunState, change func(*hubv1.Run)) hubv1.Run {
@@ -133,6 +137,52 @@ func TestRunShow(t *testing.T) {
 		"Queued:       2026-01-02T03:04:05Z\n"+
 		"Settled:      2026-01-02T03:04:06Z (after 1.5s)\n", "")
 	cloop(t, "run", "show", "run-2").want(t, 2, "", "cloop: show run run-2: there is no /api/v1/runs/run-2\n")
+}
+
+// An interrupt ends the waiting and not the run, and says how to go on.
+func TestAnInterruptLeavesTheRunAlone(t *testing.T) {
+	rest := "cloop: interrupted: run run-1 goes on: follow it with `cloop run logs --follow run-1`, or stop it with `cloop run cancel run-1`\n"
+	for name, test := range map[string]struct {
+		args []string
+		// at is the call during which the interrupt comes.
+		at, stderr string
+	}{
+		"while the log is followed": {
+			[]string{"run", "start", "--project", "app", "--wait", "--", "make"},
+			"GET /api/v1/runs/run-1/logs", "run run-1 is queued\n" + rest,
+		},
+		"while the end is waited for": {[]string{"run", "wait", "run-1"}, "GET /api/v1/runs/run-1/watch", rest},
+		"while somebody's log is followed": {
+			[]string{"run", "logs", "--follow", "run-1"}, "GET /api/v1/runs/run-1/logs", rest,
+		},
+		"before the hub has answered": {
+			[]string{"run", "start", "--project", "app", "--wait", "--", "make"}, "POST /api/v1/runs",
+			"cloop: interrupted: the hub has not answered, so the run may be queued all the same: `cloop run list --project app` shows it\n",
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			ctx, interrupt := context.WithCancelCause(t.Context())
+			hang := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				if r.Method == http.MethodGet {
+					w.Header().Set("Content-Type", "text/event-stream")
+					w.(http.Flusher).Flush()
+				}
+				interrupt(errors.New("interrupt signal received")) // as package os/signal has it
+				<-r.Context().Done()
+			})
+			answers := map[string]any{"POST /api/v1/runs": hubv1.Run{ID: "run-1", State: hubv1.RunQueued}}
+			answers[test.at] = hang
+			seen := stubHub(t, answers)
+			var stdout, stderr bytes.Buffer
+			code := cli.Main(ctx, test.args, strings.NewReader(""), &stdout, &stderr)
+			result{code, stdout.String(), stderr.String()}.want(t, 2, "", test.stderr)
+			for _, call := range *seen {
+				if strings.Contains(call, "/cancel") {
+					t.Errorf("the hub got %s", call)
+				}
+			}
+		})
+	}
 }
 
 func TestALogThatWasRemovedIsSaidToBe(t *testing.T) {
