@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"context"
+	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
@@ -129,8 +130,13 @@ func TestCUEPackageAgreesWithTheValidator(t *testing.T) {
 	if err := definitions.Err(); err != nil {
 		t.Fatal(err)
 	}
+	all := schemastest.Variants(t, filepath.Join(repository, "schemas", "testdata"))
+	random := schemastest.NewRandom(t, 1)
+	for i := range 1500 {
+		all = append(all, schemastest.Case{File: fmt.Sprintf("creation %d", i), Object: random.Case(i)})
+	}
 	compared, refused := 0, 0
-	for _, one := range schemastest.Variants(t, filepath.Join(repository, "schemas", "testdata")) {
+	for _, one := range all {
 		if notAuthored(one.Object.Object) {
 			continue
 		}
