@@ -3,6 +3,7 @@ package controllers
 import (
 	"context"
 	"errors"
+	"slices"
 	"strings"
 
 	"cloop.dev/cloop/apis/v1alpha1"
@@ -50,7 +51,7 @@ func (r *poolSyncReconciler) supported(_ context.Context, p *syncPass) *stageErr
 // setUnsupported says what is missed.
 func (r *poolSyncReconciler) setUnsupported(p *syncPass) {
 	refused, ignored := unsupported(&p.sync.Spec)
-	fields := append(refused, ignored...)
+	fields := slices.Concat(refused, ignored)
 	r.setOrRemove(p, v1alpha1.ConditionUnsupported, len(fields) > 0, v1alpha1.ReasonNotBuilt,
 		strings.Join(fields, "; ")+": "+v1alpha1.ReasonNotBuilt.Remedy())
 }

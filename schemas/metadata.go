@@ -9,7 +9,6 @@ import (
 	"k8s.io/apiextensions-apiserver/pkg/apiserver/schema/objectmeta"
 	"k8s.io/apiextensions-apiserver/pkg/apiserver/schema/pruning"
 	metavalidation "k8s.io/apimachinery/pkg/api/validation"
-	"k8s.io/apimachinery/pkg/api/validation/path"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -81,7 +80,9 @@ func (c *verdict) metadataChange(meta *metav1.ObjectMeta, at *field.Path) field.
 	if meta.DeletionGracePeriodSeconds == nil {
 		meta.DeletionGracePeriodSeconds = old.DeletionGracePeriodSeconds
 	}
-	errs := metavalidation.ValidateObjectMeta(meta, true, path.ValidatePathSegmentName, at)
+	// It has the name of what is stored, or is refused for that.
+	anyName := func(string, bool) []string { return nil }
+	errs := metavalidation.ValidateObjectMeta(meta, true, anyName, at)
 	return distinct(append(errs, metavalidation.ValidateObjectMetaUpdate(meta, old, at)...))
 }
 
