@@ -28,6 +28,10 @@ func obeyed(r rune) bool {
 		// They are no characters; neither YAML nor XML takes them.
 		return true
 	}
+	if r < utf8.RuneSelf {
+		// Nearly all text; the tables take longer.
+		return unicode.IsControl(r)
+	}
 	return unicode.IsControl(r) || unicode.In(r, unicode.Cf, unicode.Other_Default_Ignorable_Code_Point)
 }
 
