@@ -99,6 +99,9 @@ func TestRolesStayApart(t *testing.T) {
 			}
 			for _, group := range rule.APIGroups {
 				for _, resource := range rule.Resources {
+					if group+"/"+resource == "/namespaces" && slices.Equal(rule.Verbs, []string{"get"}) {
+						continue // to see which are being deleted
+					}
 					if object.GetKind() == "ClusterRole" && !slices.Contains(applicable, group+"/"+resource) {
 						t.Errorf("%s grants %s/%s, which no overlay may bring", role.Name, group, resource)
 					}
