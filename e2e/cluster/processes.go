@@ -122,6 +122,19 @@ func (p Processes) Alive(name string) bool {
 	return err == nil && record.Alive
 }
 
+// Running returns the process of that name. The error, where it has ended,
+// quotes the end of its log.
+func (p Processes) Running(name string) (Process, error) {
+	record, err := p.read(name)
+	if err != nil {
+		return Process{}, fmt.Errorf("find %s: %w", name, err)
+	}
+	if !record.Alive {
+		return record, fmt.Errorf("%s ended; its log %s says at the end:\n%s", name, record.Log, tail(record.Log))
+	}
+	return record, nil
+}
+
 // Kill sends a signal to the process of that name, and to nothing that it
 // started. The error is process.ErrGone if it does not run.
 func (p Processes) Kill(name string, signal syscall.Signal) error {

@@ -142,9 +142,8 @@ func (l layout) wait(ctx context.Context, parts []part, ask func(context.Context
 			return nil
 		}
 		for _, part := range parts {
-			record, readErr := l.processes().read(part.name)
-			if readErr != nil || !record.Alive {
-				return fmt.Errorf("%s ended; its log %s says at the end:\n%s", part.name, record.Log, tail(record.Log))
+			if _, err := l.processes().Running(part.name); err != nil {
+				return err
 			}
 		}
 		select {

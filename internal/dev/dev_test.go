@@ -9,7 +9,13 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
+	coordinationv1 "k8s.io/api/coordination/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"cloop.dev/cloop/e2e/cluster"
 	"cloop.dev/cloop/internal/fleet"
 	"cloop.dev/cloop/schemas"
 )
@@ -95,6 +101,99 @@ func TestARepositoryKeepsItsHistoryAtTheRemote(t *testing.T) {
 	}
 	if head, err := again.Head(t.Context()); err != nil || head == first {
 		t.Errorf("the remote's head is %q, %v: want the revert", head, err)
+	}
+}
+
+// A server that was just started may not answer yet; a push that follows would
+// fail for good.
+func TestAWorkTreeIsOpenedOnlyOnceTheRemoteAnswers(t *testing.T) {
+	work := local(t)
+	if err := work.Write(map[string][]byte{"file": []byte("text")}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := work.Commit(t.Context(), "Begin"); err != nil {
+		t.Fatal(err)
+	}
+	if err := work.Push(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := clone(t.Context(), work.Dir, work.URL, ""); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Rename(work.URL, work.URL+".away"); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := clone(t.Context(), work.Dir, work.URL, ""); err == nil {
+		t.Error("opened though the remote is not there")
+	}
+}
+
+func TestAPartThatEndedIsNotWaitedFor(t *testing.T) {
+	s := &System{Dir: t.TempDir()}
+	s.processes = cluster.Processes{Dir: s.Dir}
+	if _, err := s.processes.Start(hubPart, []string{"/bin/sh", "-c", "echo the disk is full >&2; exit 1"}, nil); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := s.processes.Stop(hubPart); err != nil {
+			t.Error(err)
+		}
+	})
+	err := s.await(t.Context(), hubPart, func(context.Context, cluster.Process) error { return errors.New("no answer") })
+	if !errors.Is(err, errNever) || !strings.Contains(err.Error(), "the disk is full") {
+		t.Errorf("waiting for a part that ended says %v", err)
+	}
+}
+
+func TestANodeIsReadyOnceItSaysSoAgain(t *testing.T) {
+	started := time.Date(2026, 3, 1, 12, 0, 0, 7, time.UTC)
+	node := &corev1.Node{Status: corev1.NodeStatus{Conditions: []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionTrue}}}}
+	renewed := func(at time.Time) *coordinationv1.Lease {
+		return &coordinationv1.Lease{Spec: coordinationv1.LeaseSpec{RenewTime: &metav1.MicroTime{Time: at}}}
+	}
+	if err := ready(node, renewed(started.Add(-time.Second)), started); err == nil {
+		t.Error("an earlier process's word counts")
+	}
+	if err := ready(node, &coordinationv1.Lease{}, started); err == nil {
+		t.Error("a node that was never heard of is ready")
+	}
+	if err := ready(node, renewed(started.Truncate(time.Microsecond)), started); err != nil {
+		t.Errorf("heard of in the microsecond of the start: %v", err)
+	}
+	if err := ready(&corev1.Node{}, renewed(started), started); err == nil {
+		t.Error("a node without conditions is ready")
+	}
+}
+
+// A loss of power can leave a file that was being written empty.
+func TestASystemWhoseStateIsLostCanBeTakenDown(t *testing.T) {
+	own := filepath.Join(t.TempDir(), "own")
+	borrowed := filepath.Join(t.TempDir(), "borrowed")
+	for _, dir := range []string{filepath.Join(own, "cluster"), borrowed} {
+		if err := os.MkdirAll(dir, 0o700); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, dir := range []string{own, borrowed} {
+		if err := os.WriteFile(stateFile(dir), nil, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := prepare(Options{Dir: own}); err == nil || !strings.Contains(err.Error(), "cloop dev down --dir "+own) {
+		t.Errorf("up says %v", err)
+	}
+	if err := Down(t.Context(), own); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := os.Stat(own); !os.IsNotExist(err) {
+		t.Errorf("down left %s: %v", own, err)
+	}
+	// What stands in somebody's cluster is not forgotten.
+	if err := Down(t.Context(), borrowed); err == nil || !strings.Contains(err.Error(), "kubeconfig") {
+		t.Errorf("down says %v", err)
+	}
+	if _, err := os.Stat(borrowed); err != nil {
+		t.Error(err)
 	}
 }
 

@@ -11,6 +11,7 @@ import (
 	"strings"
 	"time"
 
+	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -71,7 +72,7 @@ func (s *System) startGit(ctx context.Context) error {
 // seedProject gives the project its first commit.
 func (s *System) seedProject(ctx context.Context) error {
 	var work *Repository
-	err := eventually(ctx, "reach the Git server", func(ctx context.Context) (err error) {
+	err := s.await(ctx, gitPart, func(ctx context.Context, _ cluster.Process) (err error) {
 		work, err = clone(ctx, s.path("work", ProjectName), s.GitURL(ProjectName), s.CAFile)
 		return err
 	})
@@ -110,7 +111,7 @@ func (s *System) startHub(ctx context.Context) error {
 	if err := s.start(hubPart); err != nil {
 		return err
 	}
-	return eventually(ctx, "reach the hub (log: "+s.logOf(hubPart)+")", func(ctx context.Context) error {
+	return s.await(ctx, hubPart, func(ctx context.Context, _ cluster.Process) error {
 		if err := s.connectHub(); err != nil {
 			return err
 		}
@@ -133,24 +134,49 @@ func (s *System) startControllers(ctx context.Context) error {
 		}
 	}
 	for _, part := range []string{executorPart, fleetPart} {
-		err := eventually(ctx, "wait for the "+part+" (log: "+s.logOf(part)+")", func(ctx context.Context) error {
+		err := s.await(ctx, part, func(ctx context.Context, _ cluster.Process) error {
 			return get(ctx, "http://"+s.address(healthOf(part))+"/readyz")
 		})
 		if err != nil {
 			return err
 		}
 	}
-	return eventually(ctx, "wait for the node (log: "+s.logOf(nodePart)+")", func(ctx context.Context) error {
+	return s.await(ctx, nodePart, func(ctx context.Context, process cluster.Process) error {
 		var node corev1.Node
 		if err := s.Cluster.Get(ctx, client.ObjectKey{Name: NodeName}, &node); err != nil {
 			return err
 		}
-		for _, condition := range node.Status.Conditions {
-			if condition.Type == corev1.NodeReady && condition.Status == corev1.ConditionTrue {
-				return nil
-			}
+		var lease coordinationv1.Lease
+		if err := s.Cluster.Get(ctx, client.ObjectKey{Namespace: corev1.NamespaceNodeLease, Name: NodeName}, &lease); err != nil {
+			return err
 		}
-		return fmt.Errorf("node %s is not Ready", NodeName)
+		return ready(&node, &lease, process.Started)
+	})
+}
+
+// ready is an error unless the node is Ready, and said so since its process was
+// started: an earlier process leaves its conditions behind.
+func ready(node *corev1.Node, lease *coordinationv1.Lease, since time.Time) error {
+	if renewed := lease.Spec.RenewTime; renewed == nil || renewed.Time.Before(since.Truncate(time.Microsecond)) {
+		return fmt.Errorf("node %s was not heard of since it was started", node.Name)
+	}
+	for _, condition := range node.Status.Conditions {
+		if condition.Type == corev1.NodeReady && condition.Status == corev1.ConditionTrue {
+			return nil
+		}
+	}
+	return fmt.Errorf("node %s is not Ready", node.Name)
+}
+
+// await asks a part that was started until the answer is no error. A part that
+// ended is not waited for: the error quotes its log.
+func (s *System) await(ctx context.Context, part string, ask func(context.Context, cluster.Process) error) error {
+	return eventually(ctx, "wait for the "+part+" (log: "+s.logOf(part)+")", func(ctx context.Context) error {
+		process, err := s.processes.Running(part)
+		if err != nil {
+			return never("%w", err)
+		}
+		return ask(ctx, process)
 	})
 }
 

@@ -25,7 +25,8 @@ type Repository struct {
 const branch = "main"
 
 // clone opens the work tree in dir and fills it from the remote as long as it
-// has no commit. It may be repeated after it failed half-way.
+// has no commit. It is an error when the remote does not answer. It may be
+// repeated after it failed half-way.
 func clone(ctx context.Context, dir, url, caFile string) (*Repository, error) {
 	r := &Repository{Dir: dir, URL: url, caFile: caFile}
 	if err := os.MkdirAll(dir, 0o755); err != nil {
@@ -34,12 +35,12 @@ func clone(ctx context.Context, dir, url, caFile string) (*Repository, error) {
 	if _, err := r.git(ctx, "init", "--quiet", "--initial-branch", branch); err != nil {
 		return nil, err
 	}
-	if _, err := r.Head(ctx); err == nil {
-		return r, nil
-	}
 	heads, err := r.git(ctx, "ls-remote", "--heads", url, branch)
 	if err != nil || heads == "" {
 		return r, err
+	}
+	if _, err := r.Head(ctx); err == nil {
+		return r, nil
 	}
 	_, err = r.git(ctx, "pull", "--quiet", url, branch)
 	return r, err

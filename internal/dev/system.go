@@ -146,7 +146,12 @@ func Down(ctx context.Context, dir string) error {
 	defer unlock()
 	var st state
 	if err := json.Unmarshal(kept, &st); err != nil {
-		return fmt.Errorf("read %s: %w", stateFile(dir), err)
+		// A loss of power may have emptied it. With a control plane of its own the
+		// system is all in dir.
+		if _, none := os.Stat(filepath.Join(dir, "cluster")); none != nil {
+			return fmt.Errorf("read %s: %w: it named the cluster's kubeconfig; write {\"kubeconfig\": \"FILE\"} into it and try again", stateFile(dir), err)
+		}
+		st = state{}
 	}
 	if st.Kubeconfig != "" {
 		if err := withdraw(ctx, st.Kubeconfig); err != nil {
@@ -257,7 +262,7 @@ func (s *System) keepState(kubeconfig string) error {
 	kept, err := os.ReadFile(stateFile(s.Dir))
 	if err == nil {
 		if err := json.Unmarshal(kept, &s.state); err != nil {
-			return fmt.Errorf("read %s: %w", stateFile(s.Dir), err)
+			return fmt.Errorf("read %s: %w: run `cloop dev down --dir %s`, which removes the system, and try again", stateFile(s.Dir), err, s.Dir)
 		}
 		if kubeconfig != "" && kubeconfig != s.state.Kubeconfig {
 			return fmt.Errorf("the system in %s stands on another cluster than the one of %s: take it down first", s.Dir, kubeconfig)
