@@ -16,7 +16,7 @@ var hostile = []string{
 	"::error::pwned", " ::add-mask::a", "\n::stop-commands::x", "a\r\n::warning file=x::y", "##[add-path]/tmp", "##vso[task.setvariable variable=a]b", "###", "%0A::error::x", "%25", "100%",
 	"]]>", "]]]]><![CDATA[>", "<script>alert(1)</script>", "<!-- cloop-fleet-check -->", "-->", "&lt;b&gt;", "&#64;everyone", "<img src=x onerror=y>", "</details>", "<a\thref='https://evil.example'>",
 	"`", "``", "a`b`c", "`a``b`", "``x`y``z`", "```\nx\n```", "~~~", strings.Repeat("`", 60), "` `", "\\`@everyone\\`",
-	"@everyone", "@org/team", "hello @everyone, look", "(@everyone)", "#1", "org/repo#1", "!1", "GH-12", "~label", "%milestone", "$`x`$", "deadbeefcafe", "0!", "www.", "user@example.com", ":tada:",
+	"@everyone", "@ everyone", "@org/team", "hello @everyone, look", "(@everyone)", "#1", "org/repo#1", "!1", "GH-12", "~label", "%milestone", "$`x`$", "deadbeefcafe", "0!", "www.", "user@example.com", ":tada:",
 	"[x](https://evil.example)", "![i](https://evil.example/x.png)", "[x]: https://evil.example", "https://evil.example", "www.evil.example", "HTTPS://EVIL.EXAMPLE", "https\u200b://x",
 	"|", "a|b|c", "---|---", "---", "===", "1. x", "- [ ] x", "* * *", "> x", "# x", "**x**", "_x_", "\\", "x\\", "\\\n", "[TOC]", "[[_TOC_]]", "{{ x }}", "{0}",
 	"/close", "\n/merge", "\r\n/approve", "\n\n# Approved\n\nby @admin",

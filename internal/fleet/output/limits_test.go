@@ -113,6 +113,16 @@ func TestOutputsAreCutByWholePools(t *testing.T) {
 	}
 }
 
+// The reason why something was not checked is an annotation too.
+func TestGitHubHasRoomForTheReason(t *testing.T) {
+	report := pools([2]int{12, 0})
+	report.Roots = append(report.Roots, fleet.RootReport{Path: "docs"})
+	shown, note := shownBy(t, output.GitHub, render(t, output.GitHub, output.Judge(report)))
+	if shown["pool00000"] != 9 || !strings.Contains(note, "3 errors of 1 pool") {
+		t.Errorf("%v shown, and %q", shown, note)
+	}
+}
+
 // wholePools holds an output to show a pool in full or not at all, but for the
 // first with an error, and to count what it leaves out.
 func wholePools(t testing.TB, format output.Format, report *fleet.Report, shown map[string]int, note string) {
