@@ -124,9 +124,6 @@ type renderedObject struct {
 type rendering struct {
 	objects  []renderedObject
 	problems []schemas.Problem
-	// kustomization is the file that the path is rendered by, empty for plain
-	// files.
-	kustomization string
 }
 
 // builder renders paths of one repository.
@@ -154,36 +151,37 @@ func (b *builder) close() { _ = b.root.Close() }
 
 // build renders a path. Its error is ErrPathNotFound, or the context's.
 func (b *builder) build(ctx context.Context, name string) (*rendering, error) {
-	clean := path.Clean(filepath.ToSlash(name))
-	if clean == "/" || strings.HasPrefix(clean, "/") {
-		clean = strings.TrimPrefix(clean, "/")
+	clean, kustomization, err := b.find(name)
+	switch {
+	case err != nil:
+		return nil, err
+	case kustomization == "":
+		return b.plain(ctx, clean)
 	}
+	return b.kustomize(ctx, clean, kustomization)
+}
+
+// find looks for a path in the repository, and for the kustomization that
+// renders it; none for plain files. Its error is ErrPathNotFound.
+func (b *builder) find(name string) (clean, kustomization string, err error) {
+	clean = strings.TrimPrefix(path.Clean(filepath.ToSlash(name)), "/")
 	if clean == "" {
 		clean = "."
 	}
 	if !filepath.IsLocal(clean) {
-		return nil, pathError(name, errors.New("the path leaves the repository"))
+		return "", "", pathError(name, errors.New("the path leaves the repository"))
 	}
 	info, err := b.root.Stat(clean)
 	if err != nil {
-		return nil, pathError(name, pathReason(err))
+		return "", "", pathError(name, pathReason(err))
 	}
 	if !info.IsDir() {
-		return b.plain(ctx, clean)
+		return clean, "", nil
 	}
-	kustomization, err := kustomizationIn(b.root, clean)
-	if err != nil {
-		return nil, pathError(name, pathReason(err))
+	if kustomization, err = kustomizationIn(b.root, clean); err != nil {
+		return "", "", pathError(name, pathReason(err))
 	}
-	if kustomization == "" {
-		return b.plain(ctx, clean)
-	}
-	out, err := b.kustomize(ctx, clean, kustomization)
-	if err != nil {
-		return nil, err
-	}
-	out.kustomization = kustomization
-	return out, nil
+	return clean, kustomization, nil
 }
 
 // pathReason keeps the temporary directory of a checkout out of the message.
@@ -195,88 +193,6 @@ func pathReason(err error) error {
 		return inner.Err
 	}
 	return err
-}
-
-// plain reads a file, or a directory and what lies below it. A directory below
-// with a kustomization is rendered by it.
-func (b *builder) plain(ctx context.Context, name string) (*rendering, error) {
-	out := &rendering{}
-	s := &scan{root: b.root}
-	files := 0
-	err := fs.WalkDir(b.root.FS(), name, func(file string, entry fs.DirEntry, err error) error {
-		if err != nil {
-			return err
-		}
-		if err := ctx.Err(); err != nil {
-			return err
-		}
-		if entry.IsDir() {
-			return b.plainDirectory(ctx, out, name, file, entry)
-		}
-		if file != name && !isYAML(file) {
-			return nil
-		}
-		if linked, err := b.root.Stat(file); err == nil && linked.IsDir() {
-			return nil
-		}
-		if files++; files > maxPlainFiles {
-			return fmt.Errorf("%w: more than %d files", errBounds, maxPlainFiles)
-		}
-		return out.file(s, file)
-	})
-	if errors.Is(err, errBounds) {
-		out.problems = append(out.problems, located(broken(RuleTooLarge, err.Error()), name))
-		return out, nil
-	}
-	if err != nil && ctx.Err() != nil {
-		return nil, buildError(name, err)
-	}
-	if err != nil {
-		out.problems = append(out.problems, located(broken(RuleBuild, err.Error()), name))
-	}
-	return out, nil
-}
-
-func (b *builder) plainDirectory(ctx context.Context, out *rendering, top, dir string, entry fs.DirEntry) error {
-	if dir == top {
-		return nil
-	}
-	if strings.HasPrefix(entry.Name(), ".") {
-		return fs.SkipDir
-	}
-	kustomization, err := kustomizationIn(b.root, dir)
-	if err != nil || kustomization == "" {
-		return err
-	}
-	inner, err := b.kustomize(ctx, dir, kustomization)
-	if err != nil {
-		return err
-	}
-	out.objects = append(out.objects, inner.objects...)
-	out.problems = append(out.problems, inner.problems...)
-	return fs.SkipDir
-}
-
-func isYAML(name string) bool {
-	switch strings.ToLower(path.Ext(name)) {
-	case ".yaml", ".yml":
-		return true
-	}
-	return false
-}
-
-// file adds the documents of one file.
-func (r *rendering) file(s *scan, name string) error {
-	data, err := s.read(name)
-	if err != nil {
-		return err
-	}
-	documents, problems := schemas.Decode(name, data)
-	r.problems = append(r.problems, problems...)
-	for i := range documents {
-		r.objects = append(r.objects, renderedObject{Rendered: Rendered{Document: documents[i], SourcePath: name}})
-	}
-	return nil
 }
 
 // located puts a problem at the beginning of a file.

@@ -26,7 +26,7 @@ const (
 	maxNesting    = 32
 	maxFile       = 4 << 20
 	maxRootBytes  = 32 << 20
-	maxPlainFiles = 5_000
+	maxPlainFiles = 20_000
 )
 
 // layer is one place in the repository that sets fields of objects: a document

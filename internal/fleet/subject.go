@@ -4,9 +4,6 @@ import (
 	"cmp"
 	"slices"
 
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-
-	"cloop.dev/cloop/apis/v1alpha1"
 	"cloop.dev/cloop/schemas"
 )
 
@@ -44,16 +41,12 @@ func (c *checker) find(subject int, problems ...schemas.Problem) {
 }
 
 // objectSubject adds an object that a root renders.
-func (c *checker) objectSubject(root string, o *renderedObject) int {
-	subject := Subject{Root: root, Object: describe(o.Object), File: o.File, Line: o.Line}
-	if isHalf(o.Object) {
-		subject.Pool = HubPoolName(o.Object)
+func (c *checker) objectSubject(root string, f *facts) int {
+	subject := Subject{Root: root, Object: f.object, File: f.file, Line: f.line}
+	if f.half != nil {
+		subject.Pool = f.half.hubPool
 	}
 	return c.addSubject(subject)
-}
-
-func isHalf(obj *unstructured.Unstructured) bool {
-	return isKind(obj, v1alpha1.ExecutorPoolKind) || isKind(obj, v1alpha1.HubPoolKind)
 }
 
 // fileSubject is a file of a root: the same one for all problems with it.

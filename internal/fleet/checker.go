@@ -1,0 +1,280 @@
+package fleet
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"cloop.dev/cloop/apis/v1alpha1"
+	"cloop.dev/cloop/schemas"
+)
+
+// checker gathers what the roots say.
+type checker struct {
+	validator *schemas.Validator
+	report    *Report
+	findings  []finding
+	// files: root and file → index of the subject.
+	files map[[2]string]int
+	// pools and hubPools of all roots, for the rules between them.
+	pools    []*half
+	hubPools []*half
+	// named are the hub pools that the halves speak of.
+	named map[string]bool
+}
+
+func newChecker(v *schemas.Validator) *checker {
+	return &checker{validator: v, named: map[string]bool{}, files: map[[2]string]int{},
+		report: &Report{Roots: []RootReport{}, Problems: []schemas.Problem{}, Subjects: []Subject{}}}
+}
+
+// result is the report, once every root was added.
+func (c *checker) result() *Report {
+	c.between()
+	c.finish()
+	return c.report
+}
+
+// path checks what one path renders by itself.
+func (c *checker) path(ctx context.Context, b *builder, name string) error {
+	clean, kustomization, err := b.find(name)
+	if err != nil {
+		return err
+	}
+	r := c.begin(name)
+	if kustomization == "" {
+		if err := r.plain(ctx, b, clean); err != nil {
+			return err
+		}
+		r.end()
+		return nil
+	}
+	out, err := b.kustomize(ctx, clean, kustomization)
+	if err != nil {
+		return err
+	}
+	if len(out.objects) == 0 && len(out.problems) == 0 {
+		out.problems = append(out.problems, located(broken(RuleEmptyRoot, "it has nothing to apply"), kustomization))
+	}
+	r.rendering(out)
+	r.end()
+	return nil
+}
+
+// rootChecker takes in what one root renders, object by object in order.
+type rootChecker struct {
+	*checker
+	report RootReport
+	before int
+	// seen: identity → the object that has it first.
+	seen map[string]*facts
+	// serving: hub and pool → how a problem names the first that serves it.
+	serving map[string]string
+	named   map[string]bool
+}
+
+func (c *checker) begin(name string) *rootChecker {
+	return &rootChecker{checker: c, report: RootReport{Path: name}, before: len(c.findings),
+		seen: map[string]*facts{}, serving: map[string]string{}, named: map[string]bool{}}
+}
+
+// rendering adds all of a rendering.
+func (r *rootChecker) rendering(out *rendering) {
+	r.broken(out.problems)
+	for i := range out.objects {
+		r.object(r.judge(&out.objects[i]))
+	}
+}
+
+// broken adds problems that are with no object.
+func (r *rootChecker) broken(problems []schemas.Problem) {
+	for _, problem := range problems {
+		r.find(r.fileSubject(r.report.Path, problem.File), problem)
+	}
+}
+
+// object adds an object that was judged.
+func (r *rootChecker) object(f *facts) {
+	r.report.Documents++
+	if f.ours {
+		r.report.Judged++
+	}
+	subject := r.objectSubject(r.report.Path, f)
+	r.find(subject, f.verdict...)
+	f.verdict = nil
+	if first, ok := r.seen[f.identity]; ok {
+		r.find(subject, f.problem(RuleDuplicateObject, "metadata.name", fmt.Sprintf("also defined at %s:%d", first.file, first.line)))
+		return
+	}
+	r.seen[f.identity] = f
+	if f.half == nil {
+		return
+	}
+	r.named[f.half.hubPool] = true
+	f.half.root, f.half.subject = r.report.Path, subject
+	if !f.half.executor {
+		r.hubPools = append(r.hubPools, f.half)
+		return
+	}
+	r.pools = append(r.pools, f.half)
+	key := f.half.hubURL + "|" + f.half.hubPool
+	if first, ok := r.serving[key]; ok {
+		r.find(subject, f.problem(RuleDuplicatePool, f.half.field, fmt.Sprintf("hub pool %s is served by %s already", f.half.hubPool, first)))
+		return
+	}
+	r.serving[key] = f.object
+}
+
+func (r *rootChecker) end() {
+	r.report.Failed, r.report.Pools = anyError(r.findings[r.before:]), len(r.named)
+	maps.Copy(r.checker.named, r.named)
+	total := r.checker.report
+	total.Roots = append(total.Roots, r.report)
+	total.Documents += r.report.Documents
+	total.Judged += r.report.Judged
+	total.Pools = len(r.checker.named)
+}
+
+// facts are what is kept of an object that was judged: what the rules between
+// objects look at, and where a problem with it would be put. The object, its
+// text and its nodes are let go, which for thousands of files makes the
+// difference between tens and hundreds of megabytes.
+type facts struct {
+	// identity is equal for documents that are one object to an API server.
+	identity string
+	// object is how a Problem names it.
+	object string
+	// file and line define it.
+	file string
+	line int
+	// ours: it is of cloop.dev.
+	ours    bool
+	verdict []schemas.Problem
+	places  []placed
+	// half is nil unless the object is one.
+	half *half
+}
+
+// placed is where a problem with a field is put.
+type placed struct {
+	path, file   string
+	line, column int32
+}
+
+// half is one half of a pool.
+type half struct {
+	*facts
+	// executor tells an ExecutorPool from a HubPool.
+	executor bool
+	// hubPool is the name that both halves share, field the one that says it.
+	hubPool, field string
+	hubURL         string
+	// maximum is spec.maxRunners, where limited says that it is there.
+	maximum int64
+	limited bool
+	// labels are the hub's, or the runner labels; nil where there are none.
+	labels map[string]string
+	root   string
+	// subject is its index in the report.
+	subject int
+}
+
+// judge gives the API server's verdict on an object, at the source, and keeps
+// the facts. It is safe for concurrent use.
+func (c *checker) judge(o *renderedObject) *facts {
+	f := &facts{
+		identity: identity(o.Object), object: describe(o.Object), file: o.File, line: o.Line,
+		ours: o.Object.GroupVersionKind().Group == v1alpha1.GroupVersion.Group, verdict: c.verdict(o),
+	}
+	executor := isKind(o.Object, v1alpha1.ExecutorPoolKind)
+	if !executor && !isKind(o.Object, v1alpha1.HubPoolKind) {
+		f.keep(o, "metadata.name")
+		return f
+	}
+	f.half = &half{facts: f, executor: executor, hubPool: HubPoolName(o.Object), field: "metadata.name"}
+	f.half.maximum, f.half.limited, _ = unstructured.NestedInt64(o.Object.Object, "spec", "maxRunners")
+	if !executor {
+		f.half.labels = labelsOf(o.Object, "labels")
+		f.keep(o, "metadata.name")
+		return f
+	}
+	hub, _, _ := unstructured.NestedString(o.Object.Object, "spec", "hubURL")
+	f.half.hubURL = strings.TrimRight(hub, "/")
+	f.half.field = hubPoolField(o.Object)
+	f.half.labels = labelsOf(o.Object, "runnerLabels")
+	paths := []string{"metadata.name", "spec.maxRunners"}
+	if f.half.field != "metadata.name" {
+		paths = append(paths, f.half.field)
+	}
+	for key := range f.half.labels {
+		paths = append(paths, labelPath(key))
+	}
+	f.keep(o, paths...)
+	return f
+}
+
+func labelsOf(obj *unstructured.Unstructured, field string) map[string]string {
+	labels, _, _ := unstructured.NestedStringMap(obj.Object, "spec", field)
+	if len(labels) == 0 {
+		return nil
+	}
+	return labels
+}
+
+func labelPath(key string) string { return "spec.runnerLabels[" + key + "]" }
+
+// verdict is the API server's, at the source.
+func (c *checker) verdict(o *renderedObject) []schemas.Problem {
+	gvk := o.Object.GroupVersionKind()
+	if !Applicable(gvk) {
+		problem := broken(RuleKindNotApplied, fmt.Sprintf("%s is not applied by a PoolSync", gvk.Kind))
+		problem.Object, problem.Path = describe(o.Object), "kind"
+		return []schemas.Problem{o.locate(problem)}
+	}
+	problems := c.validator.Validate(o.Document)
+	if len(o.layers) == 0 {
+		return problems
+	}
+	for i := range problems {
+		problems[i] = o.locate(problems[i])
+	}
+	return problems
+}
+
+// keep notes where problems with fields are put.
+func (f *facts) keep(o *renderedObject, paths ...string) {
+	f.places = make([]placed, len(paths))
+	for i, path := range paths {
+		at := o.locate(schemas.Problem{Path: path})
+		f.places[i] = placed{path, at.File, int32(at.Line), int32(at.Column)}
+	}
+}
+
+// problem is a broken rule about a field that was kept.
+func (f *facts) problem(rule, path, message string) schemas.Problem {
+	problem := broken(rule, message)
+	problem.Object, problem.Path = f.object, path
+	problem.File, problem.Line, problem.Column = f.file, f.line, 1
+	for _, at := range f.places {
+		if at.path == path {
+			problem.File, problem.Line, problem.Column = at.file, int(at.line), int(at.column)
+		}
+	}
+	return problem
+}
+
+func describe(obj *unstructured.Unstructured) string {
+	name := obj.GetName()
+	if namespace := obj.GetNamespace(); namespace != "" {
+		name = namespace + "/" + name
+	}
+	return strings.TrimSpace(obj.GetKind() + " " + name)
+}
+
+// identity is equal for documents that are one object to an API server.
+func identity(obj *unstructured.Unstructured) string {
+	return strings.Join([]string{obj.GroupVersionKind().Group, obj.GetKind(), obj.GetNamespace(), obj.GetName()}, "|")
+}

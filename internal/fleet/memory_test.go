@@ -1,0 +1,115 @@
+package fleet_test
+
+import (
+	"fmt"
+	"runtime"
+	"runtime/debug"
+	"runtime/metrics"
+	"strings"
+	"testing"
+	"time"
+
+	"cloop.dev/cloop/internal/fleet"
+	"cloop.dev/cloop/internal/fleet/fleettest"
+)
+
+// manyPools are files with a pool each, in plain directories.
+func manyPools(count int) map[string]string {
+	files := map[string]string{}
+	for i := range count {
+		name := fmt.Sprintf("pool-%05d", i)
+		files[fmt.Sprintf("team-%d/%s.yaml", i/100, name)] = strings.ReplaceAll(basePool, "name: gpu\n", "name: "+name+"\n")
+	}
+	return files
+}
+
+// What a check keeps of a document is what its report and the rules between
+// documents need: neither its text nor its nodes, which are twenty times more.
+func TestCheckKeepsLittleOfADocument(t *testing.T) {
+	const documents, each, beside = 2000, 4 << 10, 8 << 20
+	dir, v := repo(t, manyPools(documents)), validator(t)
+	if _, err := fleet.Check(t.Context(), v, dir, "team-0"); err != nil {
+		t.Fatal(err)
+	}
+	// Garbage must not be taken for what is kept.
+	defer debug.SetGCPercent(debug.SetGCPercent(10))
+	before := heap()
+	stop, sampled := make(chan struct{}), make(chan uint64)
+	go func() { sampled <- peakHeap(stop) }()
+	report, err := fleet.Check(t.Context(), v, dir)
+	close(stop)
+	peak := int64(<-sampled) - int64(before)
+	if err != nil || report.Documents != documents || report.Failed() {
+		t.Fatalf("%d documents, %v, %v", report.Documents, report.Problems, err)
+	}
+	t.Logf("at most %d KiB on the heap for %d documents", peak>>10, documents)
+	if peak > documents*each+beside {
+		t.Errorf("a check has %d KiB on the heap for %d documents, want at most %d", peak>>10, documents, (documents*each+beside)>>10)
+	}
+}
+
+// peakHeap is the most that the heap held until it is stopped.
+func peakHeap(stop <-chan struct{}) (peak uint64) {
+	sample := []metrics.Sample{{Name: "/memory/classes/heap/objects:bytes"}}
+	ticker := time.NewTicker(time.Millisecond)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-stop:
+			return peak
+		case <-ticker.C:
+			metrics.Read(sample)
+			peak = max(peak, sample[0].Value.Uint64())
+		}
+	}
+}
+
+// Files are judged on all cores; the report does not show in which order.
+func TestCheckOfManyFilesIsInOrder(t *testing.T) {
+	files := manyPools(300)
+	for i := range 30 {
+		name := fmt.Sprintf("team-1/pool-%05d.yaml", 100+i)
+		files[name] = strings.Replace(files[name], "https://", "http://", 1)
+	}
+	dir, v := repo(t, files), validator(t)
+	var first string
+	for range 4 {
+		report, err := fleet.Check(t.Context(), v, dir)
+		if err != nil {
+			t.Fatal(err)
+		}
+		text := fmt.Sprintf("%+v", report)
+		if first == "" {
+			first = text
+		}
+		if text != first || len(report.Problems) != 30 || report.Documents != 300 {
+			t.Fatalf("%d problems in %d documents, or another order than before", len(report.Problems), report.Documents)
+		}
+		for i, subject := range report.Subjects {
+			if want := fmt.Sprintf("pool-%05d", i); subject.Pool != want {
+				t.Fatalf("subject %d is pool %s, want %s", i, subject.Pool, want)
+			}
+		}
+	}
+}
+
+func BenchmarkCheckOfADocument(b *testing.B) {
+	const documents = 200
+	dir, v := b.TempDir(), validator(b)
+	fleettest.WriteFiles(b, dir, manyPools(documents))
+	if _, err := fleet.Check(b.Context(), v, dir); err != nil {
+		b.Fatal(err)
+	}
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	for b.Loop() {
+		if _, err := fleet.Check(b.Context(), v, dir); err != nil {
+			b.Fatal(err)
+		}
+	}
+	runtime.ReadMemStats(&after)
+	per := float64(b.N) * documents
+	b.ReportMetric(float64(b.Elapsed().Microseconds())/per, "µs/document")
+	b.ReportMetric(float64(after.TotalAlloc-before.TotalAlloc)/per, "B/document")
+	b.ReportMetric(float64(after.Mallocs-before.Mallocs)/per, "allocs/document")
+}

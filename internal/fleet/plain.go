@@ -1,0 +1,205 @@
+package fleet
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"path"
+	"runtime"
+	"strings"
+	"sync"
+
+	"golang.org/x/sync/errgroup"
+
+	"cloop.dev/cloop/schemas"
+)
+
+// plain reads a file, or a directory and what lies below it. A directory below
+// with a kustomization is rendered by it.
+func (b *builder) plain(ctx context.Context, name string) (*rendering, error) {
+	out := &rendering{}
+	s := &scan{root: b.root}
+	err := b.walk(ctx, name,
+		func(file string) error {
+			data, problem, err := plainFile(s, file)
+			if err == nil && problem == nil {
+				out.add(parsed(file, data))
+			} else if problem != nil {
+				out.problems = append(out.problems, *problem)
+			}
+			return err
+		},
+		func(inner *rendering) { out.add(inner) })
+	return out, out.ended(ctx, name, err)
+}
+
+func (r *rendering) add(other *rendering) {
+	r.objects = append(r.objects, other.objects...)
+	r.problems = append(r.problems, other.problems...)
+}
+
+// ended makes a problem of why reading ended. Its error is the context's.
+func (r *rendering) ended(ctx context.Context, name string, err error) error {
+	switch {
+	case err == nil:
+		return nil
+	case errors.Is(err, errBounds):
+		*r = rendering{problems: append(r.problems, located(broken(RuleTooLarge, err.Error()), name))}
+	case ctx.Err() != nil:
+		return buildError(name, err)
+	default:
+		r.problems = append(r.problems, located(broken(RuleBuild, err.Error()), name))
+	}
+	return nil
+}
+
+// walk visits the YAML files of a path in order, and what kustomizations below
+// it render.
+func (b *builder) walk(ctx context.Context, name string, visit func(file string) error, rendered func(*rendering)) error {
+	files := 0
+	return fs.WalkDir(b.root.FS(), name, func(file string, entry fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		if entry.IsDir() {
+			return b.plainDirectory(ctx, name, file, entry, rendered)
+		}
+		if file != name && !isYAML(file) {
+			return nil
+		}
+		if entry.Type()&fs.ModeSymlink != 0 {
+			if linked, err := b.root.Stat(file); err == nil && linked.IsDir() {
+				return nil
+			}
+		}
+		if files++; files > maxPlainFiles {
+			return fmt.Errorf("%w: more than %d files", errBounds, maxPlainFiles)
+		}
+		return visit(file)
+	})
+}
+
+func (b *builder) plainDirectory(ctx context.Context, top, dir string, entry fs.DirEntry, rendered func(*rendering)) error {
+	if dir == top {
+		return nil
+	}
+	if strings.HasPrefix(entry.Name(), ".") {
+		return fs.SkipDir
+	}
+	kustomization, err := kustomizationIn(b.root, dir)
+	if err != nil || kustomization == "" {
+		return err
+	}
+	inner, err := b.kustomize(ctx, dir, kustomization)
+	if err != nil {
+		return err
+	}
+	rendered(inner)
+	return fs.SkipDir
+}
+
+func isYAML(name string) bool {
+	switch strings.ToLower(path.Ext(name)) {
+	case ".yaml", ".yml":
+		return true
+	}
+	return false
+}
+
+// plainFile reads one file. One that cannot be read is a problem and keeps
+// nobody from the others; an error ends the reading.
+func plainFile(s *scan, name string) ([]byte, *schemas.Problem, error) {
+	// Aliases stand for nothing in another file.
+	s.aliased = aliases{}
+	data, err := s.read(name)
+	if err == nil || errors.Is(err, errBounds) {
+		return data, nil, err
+	}
+	problem := located(broken(RuleBuild, pathReason(err).Error()), name)
+	return nil, &problem, nil
+}
+
+// parsed are the documents of one file.
+func parsed(name string, data []byte) *rendering {
+	documents, problems := schemas.Decode(name, data)
+	part := &rendering{problems: problems, objects: make([]renderedObject, 0, len(documents))}
+	for i := range documents {
+		part.objects = append(part.objects, renderedObject{Rendered: Rendered{Document: documents[i], SourcePath: name}})
+	}
+	return part
+}
+
+// judged is what is kept of a file, or of a kustomization among files.
+type judged struct {
+	objects  []*facts
+	problems []schemas.Problem
+}
+
+func (c *checker) judgeAll(out *rendering) *judged {
+	j := &judged{problems: out.problems, objects: make([]*facts, len(out.objects))}
+	for i := range out.objects {
+		j.objects[i] = c.judge(&out.objects[i])
+	}
+	return j
+}
+
+// plain checks plain files as builder.plain reads them, on every core and
+// without keeping what it has read.
+func (r *rootChecker) plain(ctx context.Context, b *builder, name string) error {
+	var (
+		parts  []*judged
+		mu     sync.Mutex // guards parts
+		s      = &scan{root: b.root}
+		judges errgroup.Group
+	)
+	judges.SetLimit(runtime.GOMAXPROCS(0))
+	next := func() (index int) {
+		mu.Lock()
+		defer mu.Unlock()
+		parts = append(parts, nil)
+		return len(parts) - 1
+	}
+	put := func(index int, part *judged) {
+		mu.Lock()
+		defer mu.Unlock()
+		parts[index] = part
+	}
+	err := b.walk(ctx, name,
+		func(file string) error {
+			data, problem, err := plainFile(s, file)
+			if err != nil {
+				return err
+			}
+			index := next()
+			if problem != nil {
+				put(index, &judged{problems: []schemas.Problem{*problem}})
+				return nil
+			}
+			judges.Go(func() error {
+				put(index, r.judgeAll(parsed(file, data)))
+				return nil
+			})
+			return nil
+		},
+		func(inner *rendering) { put(next(), r.judgeAll(inner)) })
+	// No judge fails.
+	_ = judges.Wait()
+	end := &rendering{}
+	if err := end.ended(ctx, name, err); err != nil {
+		return err
+	}
+	r.broken(end.problems)
+	for _, part := range parts {
+		r.broken(part.problems)
+		if !errors.Is(err, errBounds) {
+			for _, f := range part.objects {
+				r.object(f)
+			}
+		}
+	}
+	return nil
+}
