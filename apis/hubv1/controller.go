@@ -67,15 +67,17 @@ type MintResponse struct {
 	ExpiresAt time.Time `json:"expiresAt"`
 }
 
-// RetireResponse says what became of a request to retire: the state that the
-// runner has now. RunnerBusy means that the hub refused.
+// RetireResponse says what became of a request to retire or of a report that a
+// runner is gone: the state that the runner has now. RunnerBusy means that the
+// hub refused, or waits for the lease's end.
 type RetireResponse struct {
 	State RunnerState `json:"state"`
 }
 
-// GoneRequest reports that a runner's Pod has ended: its containers terminated
-// or its object is gone. The hub retires the runner and settles or requeues
-// its run.
+// GoneRequest reports that a runner's Pod has ended: its containers terminated,
+// which ExitCode says, or its object is gone. The hub retires the runner and
+// settles or requeues its run; a busy runner that nobody has seen end only once
+// its lease is over.
 type GoneRequest struct {
 	// Reason from Kubernetes, such as "OOMKilled", "Error" or "PodDeleted".
 	Reason string `json:"reason" maxLength:"256"`

@@ -110,10 +110,7 @@ func (r *runner) beat(ctx context.Context, states chan<- hubv1.RunnerState, ende
 				r.log.Info("contact with the hub is back")
 			}
 			backoff.Reset()
-			r.lease.renew(sent)
-			if err := r.ready.supervisor.Renew(r.lease.lostAt()); err != nil {
-				r.log.Debug("the supervisor is not told of the contact", "error", err)
-			}
+			r.renew(sent, answer.State)
 			pause = r.heartbeat
 			select {
 			case states <- answer.State:
@@ -135,6 +132,23 @@ func (r *runner) beat(ctx context.Context, states chan<- hubv1.RunnerState, ende
 			pause = min(backoff.Next(), r.heartbeat)
 		}
 	}
+}
+
+// renew extends the lease by a confirmed heartbeat. The hub does not extend that
+// of a runner that it lets go.
+func (r *runner) renew(sent moment, state hubv1.RunnerState) {
+	if letGo(state) {
+		return
+	}
+	r.lease.renew(sent)
+	if err := r.ready.supervisor.Renew(r.lease.lostAt()); err != nil {
+		r.log.Debug("the supervisor is not told of the contact", "error", err)
+	}
+}
+
+// letGo says that the hub wants the runner, or the run that it has, no more.
+func letGo(state hubv1.RunnerState) bool {
+	return state == hubv1.RunnerRetiring || state == hubv1.RunnerRetired
 }
 
 // minTry bounds one heartbeat from below: a slow hub is not a lost one.

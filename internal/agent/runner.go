@@ -119,6 +119,12 @@ func (r *runner) serve(ctx context.Context) report {
 
 		case state := <-in.states:
 			latest = heard(latest, state)
+			if current != nil && letGo(state) {
+				// The watch may be broken. A job whose result the hub has is over
+				// and is not stopped by this.
+				current.stop(stopRevoked)
+				continue
+			}
 		case last := <-in.done:
 			return r.leave(last)
 		case err := <-in.ended:
@@ -150,7 +156,7 @@ func (r *runner) serve(ctx context.Context) report {
 			current = newJob(inner, r, *latest.Run)
 			current.follow(latest)
 			group.Go(func() { in.done <- current.run() })
-		case latest.Run == nil && (latest.State == hubv1.RunnerRetiring || latest.State == hubv1.RunnerRetired):
+		case latest.Run == nil && letGo(latest.State):
 			return r.leave(report{Outcome: OutcomeRetired, Reason: "the hub needs this runner no more"})
 		}
 	}
@@ -159,7 +165,7 @@ func (r *runner) serve(ctx context.Context) report {
 // heard merges what a heartbeat's answer says into the latest snapshot: a
 // runner that retires learns it although its watch is broken.
 func heard(latest hubv1.RunnerSnapshot, state hubv1.RunnerState) hubv1.RunnerSnapshot {
-	if latest.Run == nil && (state == hubv1.RunnerRetiring || state == hubv1.RunnerRetired) {
+	if latest.Run == nil && letGo(state) {
 		latest.State = state
 	}
 	return latest

@@ -320,6 +320,8 @@ func TestARunThatIsNotOursAnyMoreDiesAtOnce(t *testing.T) {
 	for name, change := range map[string]func(*fakeHub){
 		"taken away":    func(h *fakeHub) { h.snapshot.Run, h.snapshot.State = nil, hubv1.RunnerRetiring },
 		"started again": func(h *fakeHub) { again := *h.snapshot.Run; again.Attempt = 2; h.snapshot.Run = &again },
+		// The watch says nothing of it.
+		"heartbeat says so": func(h *fakeHub) { h.snapshot.State = hubv1.RunnerRetiring },
 		"session ended": func(h *fakeHub) {
 			h.fault = func(string, bool) error { return refused(410, hubv1.CodeRunnerRetired) }
 		},

@@ -48,8 +48,8 @@ func (s *server) controllers() {
 			RunnerPath
 			Body hubv1.GoneRequest
 		}) (*body[hubv1.RetireResponse], error) {
-			err := s.Store.Gone(ctx, credentialOf(ctx), in.Runner, in.Body)
-			return answer(hubv1.RetireResponse{State: hubv1.RunnerRetired}, err)
+			state, err := s.Store.Gone(ctx, credentialOf(ctx), in.Runner, in.Body)
+			return answer(hubv1.RetireResponse{State: state}, err)
 		})
 	register(s, status(op(http.MethodPut, poolBase+"/refusal", "set-refusal", "Say why no runner starts"), http.StatusNoContent),
 		func(ctx context.Context, in *struct{ Body hubv1.Refusal }) (*struct{}, error) {

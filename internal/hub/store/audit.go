@@ -32,8 +32,10 @@ const (
 	ActionRunHand           = "run.hand"
 	ActionRunStarted        = "run.started"
 	ActionRunRequeue        = "run.requeue"
-	ActionRunCancel         = "run.cancel"
-	ActionRunSettled        = "run.settled"
+	// ActionRunRecall: the runner is to let go of the run.
+	ActionRunRecall  = "run.recall"
+	ActionRunCancel  = "run.cancel"
+	ActionRunSettled = "run.settled"
 	// ActionPrune: what was over for long was removed.
 	ActionPrune = "retention.prune"
 )

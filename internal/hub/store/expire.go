@@ -72,26 +72,27 @@ func (tx *Tx) each(query string, until int64, do func(runnerRow) error) error {
 	return nil
 }
 
-// expireRuns frees the runs that did not start in time and settles those whose
-// runner did not stop them in time. Their runners get no other run.
+// expireRuns takes back the runs that did not start in time and settles those
+// whose runner did not stop them in time. Their runners get no other run.
 func expireRuns(tx *Tx) error {
 	due, err := collect(context.Background(), tx, scanRun, selectRuns+" WHERE r.settled_at IS NULL AND r.deadline <= ?", nano(tx.now))
 	if err != nil {
 		return err
 	}
 	for _, run := range due {
+		if run.State == hubv1.RunHanded {
+			if err := tx.recall(actorHub, run, fmt.Sprintf("the runner did not start it within %s", tx.store.Limits.StartTimeout)); err != nil {
+				return err
+			}
+			continue
+		}
 		r, found, err := first(context.Background(), tx, scanRunner, selectRunners+" WHERE id = ?", run.Runner)
 		if err != nil || !found {
 			return err
 		}
-		cause := fmt.Sprintf("the runner did not start it within %s", tx.store.Limits.StartTimeout)
-		end := tx.retiring
-		if run.State == hubv1.RunCancelling {
-			cause = fmt.Sprintf("the runner did not stop it within %s", tx.store.Limits.CancelTimeout)
-			// It ignores what it is told, so its session ends.
-			end = tx.retired
-		}
-		if err := end(actorHub, r, cause); err != nil {
+		cause := fmt.Sprintf("the runner did not stop it within %s", tx.store.Limits.CancelTimeout)
+		// It ignores what it is told, so its session ends.
+		if err := tx.retired(actorHub, r, cause); err != nil {
 			return err
 		}
 		if err := tx.freeRun(actorHub, run, cause); err != nil {

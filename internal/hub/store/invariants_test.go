@@ -34,6 +34,12 @@ type machine struct {
 	runs     []string
 	// settled: run id → how it ended, which may never change.
 	settled map[string]string
+	// holding: run id → the runner that held it when last looked at.
+	holding map[string]string
+	// contact: runner id → when it last had a sign that its lease goes on; left
+	// are those that cannot be running anything any more.
+	contact map[string]time.Time
+	left    map[string]bool
 	keys    int
 	managed bool
 }
@@ -43,6 +49,7 @@ var background = context.Background()
 func newMachine(t *rapid.T, dir string) *machine {
 	m := &machine{
 		dir: dir, clock: newClock(), redeemed: map[string]int{}, settled: map[string]string{}, detach: map[string]func(){},
+		holding: map[string]string{}, contact: map[string]time.Time{}, left: map[string]bool{},
 	}
 	m.openStore(t)
 	m.createPool(t)
@@ -145,6 +152,7 @@ func (m *machine) Enroll(t *rapid.T) {
 	r, err := m.s.AuthRunner(background, out.Session)
 	m.ok(t, err)
 	m.runners = append(m.runners, r)
+	m.contact[r.ID] = m.clock.Now()
 }
 
 func (m *machine) Listen(t *rapid.T) {
@@ -190,6 +198,7 @@ func (m *machine) Spawn(t *rapid.T) {
 	r, err := m.s.AuthRunner(background, enrolled.Session)
 	m.ok(t, err)
 	m.runners = append(m.runners, r)
+	m.contact[r.ID] = m.clock.Now()
 	stop, err := m.s.Attach(background, r)
 	m.ok(t, err)
 	m.detach[r.ID] = stop
@@ -230,8 +239,11 @@ func (m *machine) Result(t *rapid.T) {
 // Kill is a runner that dies with its run.
 func (m *machine) Kill(t *rapid.T) {
 	h := m.holder(t)
+	killed := int32(137)
+	m.left[h.ID] = true
 	for _, c := range m.credentials {
-		m.refusable(t, m.s.Gone(background, c, h.ID, hubv1.GoneRequest{Reason: "OOMKilled"}))
+		_, err := m.s.Gone(background, c, h.ID, hubv1.GoneRequest{Reason: "OOMKilled", ExitCode: &killed})
+		m.refusable(t, err)
 	}
 }
 
@@ -258,11 +270,20 @@ func (m *machine) Confused(t *rapid.T) {
 }
 
 func (m *machine) Heartbeat(t *rapid.T) {
-	_, err := m.s.Heartbeat(background, pick(t, m.runners, "runner"))
+	r := pick(t, m.runners, "runner")
+	state, err := m.s.Heartbeat(background, r)
 	m.refusable(t, err)
+	// A retiring runner stops what it runs, but it may take its time.
+	if err == nil && state != hubv1.RunnerRetiring {
+		m.contact[r.ID] = m.clock.Now()
+	}
 }
 
-func (m *machine) Bye(t *rapid.T) { m.ok(t, m.s.Bye(background, pick(t, m.runners, "runner"), "")) }
+func (m *machine) Bye(t *rapid.T) {
+	r := pick(t, m.runners, "runner")
+	m.left[r.ID] = true
+	m.ok(t, m.s.Bye(background, r, ""))
+}
 
 func (m *machine) Retire(t *rapid.T) {
 	id := pick(t, m.tokens, "token").RunnerID
@@ -279,7 +300,8 @@ func (m *machine) Retire(t *rapid.T) {
 func (m *machine) Gone(t *rapid.T) {
 	id := pick(t, m.tokens, "token").RunnerID
 	for _, c := range m.credentials {
-		m.refusable(t, m.s.Gone(background, c, id, hubv1.GoneRequest{Reason: "Error"}))
+		_, err := m.s.Gone(background, c, id, hubv1.GoneRequest{Reason: "Error"})
+		m.refusable(t, err)
 	}
 }
 
@@ -381,6 +403,27 @@ func (m *machine) Check(t *rapid.T) {
 		 EXISTS (SELECT 1 FROM credentials c WHERE c.pool_id = p.id AND c.revoked_at IS NULL))`)
 	m.checkHandOff(t)
 	m.checkSettled(t)
+	m.checkFence(t)
+}
+
+// checkFence: a run is taken from a runner only when that cannot be running it
+// any more, or because the run is over.
+func (m *machine) checkFence(t *rapid.T) {
+	for _, id := range m.runs {
+		run, err := m.s.GetRun(background, id)
+		m.ok(t, err)
+		was := m.holding[id]
+		delete(m.holding, id)
+		if run.State != hubv1.RunQueued && !run.State.Terminal() {
+			m.holding[id] = run.Runner
+		}
+		if was == "" || was == m.holding[id] || run.State.Terminal() || m.left[was] {
+			continue
+		}
+		if fenced := m.contact[was].Add(m.s.Limits.Lease + m.s.Limits.Margin); m.clock.Now().Before(fenced) {
+			t.Fatalf("run %s was taken from runner %s, which may be running it until %s", id, was, fenced)
+		}
+	}
 }
 
 // checkHandOff: no run waits while a runner that listens is idle.

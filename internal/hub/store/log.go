@@ -22,7 +22,7 @@ func (s *Store) AppendLog(ctx context.Context, r Runner, id string, offset int64
 		if err != nil {
 			return err
 		}
-		if run.Runner != r.ID || run.State == hubv1.RunQueued || run.State.Terminal() {
+		if run.Runner != r.ID || run.State == hubv1.RunQueued || run.State.Terminal() || run.recalled {
 			return problem.New(hubv1.CodeRunNotHeld, "runner %s does not hold run %s", r.ID, id)
 		}
 		if offset != run.logNext {

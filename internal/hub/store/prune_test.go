@@ -181,7 +181,7 @@ func TestARunOutlivesItsRunnersRow(t *testing.T) {
 	if _, err := w.s.Heartbeat(background, r); codeOf(err) != hubv1.CodeRunnerRetired {
 		t.Errorf("the runner is told %v", err)
 	}
-	if err := w.s.Gone(background, w.credential, r.ID, hubv1.GoneRequest{Reason: "Error"}); codeOf(err) != hubv1.CodeNotFound {
+	if _, err := w.s.Gone(background, w.credential, r.ID, hubv1.GoneRequest{Reason: "Error"}); codeOf(err) != hubv1.CodeNotFound {
 		t.Errorf("its controller is told %v", err)
 	}
 }

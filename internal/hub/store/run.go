@@ -18,11 +18,13 @@ type runRow struct {
 	handOffs  int
 	logNext   int64
 	logFull   bool
-	waiting   waiting
+	// recalled says that the hub waits for the runner to let go of the run.
+	recalled bool
+	waiting  waiting
 }
 
 const selectRuns = `SELECT r.id, j.name, r.project_id, r.pool_id, r.ref, r.commit_hash, r.command, r.state, r.reason, r.exit_code, r.signal,
-	r.attempt, r.hand_offs, r.failover, COALESCE(r.runner_id, r.former_runner), r.started_by, r.log_bytes, r.log_next, r.log_full, r.log_pruned_at, r.revision,
+	r.attempt, r.hand_offs, r.failover, COALESCE(r.runner_id, r.former_runner), r.started_by, r.log_bytes, r.log_next, r.log_full, r.log_pruned_at, r.recalled_at IS NOT NULL, r.revision,
 	r.queued_at, r.handed_at, r.started_at, r.first_log_at, r.settled_at,
 	p.name, COALESCE(p.git_cordon_reason, p.cordon_reason), json_extract(p.definition, '$.maxRunners'),
 	(SELECT COUNT(*) FROM runners n WHERE n.pool_id = p.id AND n.state <> 'retired'),
@@ -39,7 +41,7 @@ func scanRun(row scanner) (runRow, error) {
 		pruned                             sql.NullInt64
 	)
 	err := row.Scan(&r.ID, &r.Project, &r.projectID, &r.PoolID, &r.Ref, &r.Commit, &command, &r.State, &r.Reason, &exit, &r.Signal,
-		&r.Attempt, &r.handOffs, &r.Failover, &r.Runner, &r.StartedBy, &r.LogBytes, &r.logNext, &r.logFull, &pruned, &r.Revision,
+		&r.Attempt, &r.handOffs, &r.Failover, &r.Runner, &r.StartedBy, &r.LogBytes, &r.logNext, &r.logFull, &pruned, &r.recalled, &r.Revision,
 		&queued, &handed, &started, &firstLog, &settled,
 		&r.waiting.pool, &r.waiting.cordon, &r.waiting.maxRunners, &r.waiting.runners, &r.waiting.refusal)
 	if err != nil {
@@ -230,7 +232,7 @@ func (tx *Tx) runOf(r Runner, id string, attempt int32) (runRow, error) {
 	if err != nil {
 		return run, err
 	}
-	if run.Runner != r.ID || run.Attempt != attempt || run.State == hubv1.RunQueued {
+	if run.Runner != r.ID || run.Attempt != attempt || run.State == hubv1.RunQueued || run.recalled {
 		return run, problem.New(hubv1.CodeRunNotHeld, "runner %s does not hold attempt %d of run %s", r.ID, attempt, id)
 	}
 	return run, nil
@@ -264,7 +266,11 @@ func (s *Store) Started(ctx context.Context, r Runner, id string, request hubv1.
 			return err
 		}
 		tx.runChanged(run)
-		return tx.audit(record{actor: r.actor(), action: ActionRunStarted, pool: run.PoolID, object: id, state: string(hubv1.RunRunning),
+		state := hubv1.RunRunning
+		if run.State == hubv1.RunCancelling {
+			state = run.State
+		}
+		return tx.audit(record{actor: r.actor(), action: ActionRunStarted, pool: run.PoolID, object: id, state: string(state),
 			detail: request.Commit, took: at.Sub(run.QueuedAt)})
 	})
 }
@@ -323,7 +329,7 @@ func (tx *Tx) settleRun(actor string, run runRow, out outcome) error {
 	if out.exit != nil {
 		exit = *out.exit
 	}
-	if _, err := tx.exec(`UPDATE runs SET state = ?, reason = ?, exit_code = ?, signal = ?, settled_at = ?, deadline = NULL, revision = revision + 1
+	if _, err := tx.exec(`UPDATE runs SET state = ?, reason = ?, exit_code = ?, signal = ?, settled_at = ?, deadline = NULL, recalled_at = NULL, revision = revision + 1
 		WHERE id = ? AND settled_at IS NULL`, string(out.state), out.reason, exit, out.signal, nano(tx.now), run.ID); err != nil {
 		return err
 	}
@@ -334,6 +340,9 @@ func (tx *Tx) settleRun(actor string, run runRow, out outcome) error {
 // freeRun decides what becomes of a run whose runner is lost: not started, it
 // is queued again; started, it is started again once, or lost.
 func (tx *Tx) freeRun(actor string, run runRow, cause string) error {
+	if run.recalled && run.State != hubv1.RunCancelling {
+		cause = run.Reason // that it has let go is what was waited for
+	}
 	switch {
 	case run.State == hubv1.RunCancelling:
 		return tx.settleRun(actor, run, outcome{state: hubv1.RunCancelled, reason: run.Reason + "; " + cause})
@@ -346,6 +355,24 @@ func (tx *Tx) freeRun(actor string, run runRow, cause string) error {
 		return tx.requeue(actor, run, run.Attempt+1, cause)
 	}
 	return tx.settleRun(actor, run, outcome{state: hubv1.RunLost, reason: cause})
+}
+
+// recall asks the runner to let go of its run, and believes nothing that it says
+// of it from now on. The runner keeps the run until it has said goodbye or its
+// lease, which is not renewed any more, is over: handed to another at once, the
+// command might run twice at a time.
+func (tx *Tx) recall(actor string, run runRow, cause string) error {
+	if run.recalled {
+		return nil
+	}
+	if _, err := tx.exec("UPDATE runs SET recalled_at = ?, deadline = NULL, reason = ?, revision = revision + 1 WHERE id = ?", nano(tx.now), cause, run.ID); err != nil {
+		return err
+	}
+	if err := tx.bumpRunner(run.Runner); err != nil {
+		return err
+	}
+	tx.runChanged(run)
+	return tx.audit(record{actor: actor, action: ActionRunRecall, pool: run.PoolID, object: run.ID, state: string(run.State), detail: cause})
 }
 
 // requeue puts the run back where it was in the queue. The log goes on behind a
@@ -361,7 +388,7 @@ func (tx *Tx) requeue(actor string, run runRow, attempt int32, cause string) err
 		}
 	}
 	if _, err := tx.exec(`UPDATE runs SET state = 'queued', reason = ?, attempt = ?, hand_offs = ?, runner_id = NULL, handed_at = NULL,
-		started_at = NULL, deadline = NULL, log_next = 0, revision = revision + 1 WHERE id = ?`,
+		started_at = NULL, deadline = NULL, recalled_at = NULL, log_next = 0, revision = revision + 1 WHERE id = ?`,
 		"attempt "+fmt.Sprint(attempt)+" after: "+cause, attempt, handOffs, run.ID); err != nil {
 		return err
 	}

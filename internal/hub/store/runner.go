@@ -168,6 +168,10 @@ func (s *Store) RunnerSnapshot(ctx context.Context, r Runner) (out hubv1.RunnerS
 		if err != nil || !held {
 			return err
 		}
+		if run.recalled {
+			out.State = hubv1.RunnerRetiring // it stops what it has, and leaves
+			return nil
+		}
 		remote, _, err := first(ctx, q, scanText, "SELECT remote FROM projects WHERE id = ?", run.projectID)
 		if err != nil {
 			return err
@@ -181,15 +185,25 @@ func (s *Store) RunnerSnapshot(ctx context.Context, r Runner) (out hubv1.RunnerS
 	return out, err
 }
 
-// Heartbeat renews the runner's lease and returns its state. A retiring
-// runner's lease is not renewed, so that one which never says goodbye ends too.
+// Heartbeat renews the runner's lease and returns its state. The lease of a
+// runner that is retiring, or is to let go of its run, is not renewed, so that
+// one which never says goodbye ends too.
 func (s *Store) Heartbeat(ctx context.Context, r Runner) (state hubv1.RunnerState, err error) {
 	err = s.update(ctx, func(tx *Tx) error {
 		row, err := tx.liveRunner(r)
 		if err != nil {
 			return err
 		}
-		state = row.state
+		if state = row.state; state == hubv1.RunnerBusy {
+			run, held, err := heldRun(context.Background(), tx, r.ID)
+			if err != nil {
+				return err
+			}
+			if held && run.recalled {
+				state = hubv1.RunnerRetiring
+				return nil
+			}
+		}
 		return tx.renew(row)
 	})
 	return state, err
@@ -241,15 +255,29 @@ func (s *Store) Retire(ctx context.Context, c Credential, id string) (state hubv
 	return state, err
 }
 
-// Gone reports that the runner's Pod has ended.
-func (s *Store) Gone(ctx context.Context, c Credential, id string, request hubv1.GoneRequest) error {
-	return s.update(ctx, func(tx *Tx) error {
+// Gone reports that the runner's Pod has ended. Without an exit code nobody has
+// seen the runner end: it is gone from the cluster's books, and may be running
+// all the same on a node that the cluster has lost. Its run goes to nobody else
+// until its lease is over.
+// The state is what the runner has now.
+func (s *Store) Gone(ctx context.Context, c Credential, id string, request hubv1.GoneRequest) (state hubv1.RunnerState, err error) {
+	err = s.update(ctx, func(tx *Tx) error {
 		row, err := tx.runnerOf(c, id)
+		state = row.state
 		if err != nil || row.state == hubv1.RunnerRetired {
 			return err
 		}
+		run, held, err := heldRun(ctx, tx, row.ID)
+		if err != nil {
+			return err
+		}
+		if held && request.ExitCode == nil {
+			return tx.recall(c.actor(), run, goneText(request))
+		}
+		state = hubv1.RunnerRetired
 		return tx.runnerLost(c.actor(), row, goneText(request))
 	})
+	return state, err
 }
 
 func goneText(request hubv1.GoneRequest) string {

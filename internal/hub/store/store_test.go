@@ -50,6 +50,14 @@ func check(t testing.TB, err error) {
 	}
 }
 
+// must fails the test on an error; the value is for readers only.
+func must(t testing.TB) func(any, error) {
+	return func(_ any, err error) {
+		t.Helper()
+		check(t, err)
+	}
+}
+
 func codeOf(err error) hubv1.Code {
 	var p *hubv1.Problem
 	if errors.As(err, &p) {
@@ -66,6 +74,8 @@ type world struct {
 	pool       hubv1.Pool
 	credential store.Credential
 	secret     string
+	// held is a run of interest.
+	held string
 }
 
 func newWorld(t testing.TB, maximum int32) *world {
@@ -202,7 +212,7 @@ func TestRepeatingAMintReplacesTheTokenOfTheSameSlot(t *testing.T) {
 	if _, err := w.s.Mint(ctx, w.credential, "key-one1"); codeOf(err) != hubv1.CodeTokenRedeemed {
 		t.Fatalf("minting a redeemed key: %v", err)
 	}
-	check(t, w.s.Gone(ctx, w.credential, second.RunnerID, hubv1.GoneRequest{Reason: "Error"}))
+	must(t)(w.s.Gone(ctx, w.credential, second.RunnerID, hubv1.GoneRequest{Reason: "Error"}))
 	if _, err := w.s.Mint(ctx, w.credential, "key-one1"); codeOf(err) != hubv1.CodeRunnerRetired {
 		t.Fatalf("minting a retired key: %v", err)
 	}
@@ -278,9 +288,98 @@ func TestARunThatNeverStartsEnds(t *testing.T) {
 			check(t, err)
 			check(t, w.s.Expire(ctx))
 		}
+		// The hub waits for it to let go.
+		if held := w.get(t, run.ID); held.State != hubv1.RunHanded || held.Runner != r.ID || !strings.Contains(held.Reason, "did not start it") {
+			t.Fatalf("after hand-off %d: %+v", i, held)
+		}
+		check(t, w.s.Bye(ctx, r, "let go"))
 	}
 	if ended := w.get(t, run.ID); ended.State != hubv1.RunFailed || ended.Attempt != 1 {
 		t.Fatalf("ended %s: %s", ended.State, ended.Reason)
+	}
+}
+
+// Until the runner has let go of a run, or may not be running it any more,
+// nobody else gets it: the command would run twice at a time.
+func TestARunThatIsTakenBackGoesToNobodyWhileItMayRun(t *testing.T) {
+	silent := func(w *world) time.Duration { return w.s.Limits.Lease + w.s.Limits.Margin }
+	for name, test := range map[string]struct {
+		// recall makes the hub want the run back from the runner.
+		recall func(*testing.T, *world, store.Runner, hubv1.Run)
+		cause  string
+	}{
+		"it did not start in time": {func(t *testing.T, w *world, r store.Runner, _ hubv1.Run) {
+			for range 4 {
+				w.clock.Step(w.s.Limits.StartTimeout / 4)
+				_, err := w.s.Heartbeat(background, r)
+				check(t, err)
+			}
+			check(t, w.s.Expire(background))
+		}, "did not start it within"},
+		"its Pod is gone and nobody saw it end": {func(t *testing.T, w *world, r store.Runner, run hubv1.Run) {
+			w.started(t, r, run)
+			must(t)(w.s.Gone(background, w.credential, r.ID, hubv1.GoneRequest{Reason: "PodDeleted"}))
+			must(t)(w.s.Gone(background, w.credential, r.ID, hubv1.GoneRequest{Reason: "PodDeleted"})) // each pass says so
+		}, "PodDeleted"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			for name, end := range map[string]func(t *testing.T, w *world, r, next store.Runner){
+				"it says goodbye": func(t *testing.T, w *world, r, _ store.Runner) { check(t, w.s.Bye(background, r, "let go")) },
+				"its lease ends": func(t *testing.T, w *world, r, next store.Runner) {
+					w.clock.Step(silent(w) / 2)
+					// Heartbeats do not help it any more.
+					if state, err := w.s.Heartbeat(background, r); err != nil || state != hubv1.RunnerRetiring {
+						t.Fatalf("a heartbeat is answered %s, %v", state, err)
+					}
+					must(t)(w.s.Heartbeat(background, next))
+					check(t, w.s.Expire(background))
+					if held := w.get(t, w.held); held.Runner != r.ID {
+						t.Fatalf("before the lease is over: %+v", held)
+					}
+					w.clock.Step(silent(w) / 2)
+					check(t, w.s.Expire(background))
+				},
+			} {
+				t.Run(name, func(t *testing.T) {
+					w := newWorld(t, 5)
+					run, r := w.run(t), w.runner(t, "key-one1")
+					w.held = run.ID
+					test.recall(t, w, r, w.get(t, run.ID))
+					next := w.runner(t, "key-two2")
+					if held := w.get(t, run.ID); held.Runner != r.ID || !strings.Contains(held.Reason, test.cause) {
+						t.Fatalf("at once: %+v", held)
+					}
+					if snapshot, err := w.s.RunnerSnapshot(background, r); err != nil || snapshot.Run != nil || snapshot.State != hubv1.RunnerRetiring {
+						t.Fatalf("the runner is told %+v, %v", snapshot, err)
+					}
+					for what, err := range map[string]error{
+						"start":  w.s.Started(background, r, run.ID, hubv1.StartedRequest{Attempt: 1, StartedAt: w.clock.Now()}),
+						"result": w.s.Result(background, r, run.ID, hubv1.ResultRequest{Attempt: 1}),
+						"log":    func() error { _, err := w.s.AppendLog(background, r, run.ID, 0, []byte("x")); return err }(),
+					} {
+						if codeOf(err) != hubv1.CodeRunNotHeld {
+							t.Errorf("its %s: %v", what, err)
+						}
+					}
+					end(t, w, r, next)
+					if again := w.get(t, run.ID); again.State != hubv1.RunHanded || again.Runner != next.ID || again.Reason != "" {
+						t.Fatalf("in the end: %+v", again)
+					}
+				})
+			}
+		})
+	}
+}
+
+func TestARunOfARunnerThatWasSeenToEndStartsAgainAtOnce(t *testing.T) {
+	w := newWorld(t, 5)
+	run, r := w.run(t), w.runner(t, "key-one1")
+	w.started(t, r, w.get(t, run.ID))
+	next := w.runner(t, "key-two2")
+	killed := int32(137)
+	must(t)(w.s.Gone(background, w.credential, r.ID, hubv1.GoneRequest{Reason: "OOMKilled", ExitCode: &killed}))
+	if again := w.get(t, run.ID); again.State != hubv1.RunHanded || again.Runner != next.ID || again.Attempt != 2 {
+		t.Fatalf("it is %+v", again)
 	}
 }
 
@@ -366,9 +465,12 @@ func TestRevokingStopsEverything(t *testing.T) {
 	w.run(t) // the binding has survived
 	// What the old controller had under way when its credential was revoked.
 	refused := map[string]error{
-		"mint":    func() error { _, err := w.s.Mint(ctx, w.credential, "key-four4"); return err }(),
-		"retire":  func() error { _, err := w.s.Retire(ctx, w.credential, r.ID); return err }(),
-		"gone":    w.s.Gone(ctx, w.credential, r.ID, hubv1.GoneRequest{Reason: "Error"}),
+		"mint":   func() error { _, err := w.s.Mint(ctx, w.credential, "key-four4"); return err }(),
+		"retire": func() error { _, err := w.s.Retire(ctx, w.credential, r.ID); return err }(),
+		"gone": func() error {
+			_, err := w.s.Gone(ctx, w.credential, r.ID, hubv1.GoneRequest{Reason: "Error"})
+			return err
+		}(),
 		"refusal": w.s.SetRefusal(ctx, w.credential, "quota"),
 		"arrive":  func() error { _, err := w.s.Arrive(ctx, w.controller("c-0")); return err }(),
 	}
