@@ -45,6 +45,7 @@ func conditionsOf(ns *corev1.Namespace) string {
 
 // With a namespace go its pools, with runs in progress, and the hub is told.
 func TestADeletedNamespaceGoesWithItsRuns(t *testing.T) {
+	t.Parallel()
 	s := newStage(t, 4)
 	s.pool()
 	s.hub.queue(2)
@@ -58,6 +59,7 @@ func TestADeletedNamespaceGoesWithItsRuns(t *testing.T) {
 }
 
 func TestADeletedNamespaceGoesWithItsPoolSync(t *testing.T) {
+	t.Parallel()
 	s := newSyncStage(t, overlay("a", "b"))
 	s.poolSync(func(spec *v1alpha1.PoolSyncSpec) { spec.ServiceAccountName = "applier" })
 	s.applier(s.ns)
@@ -69,6 +71,7 @@ func TestADeletedNamespaceGoesWithItsPoolSync(t *testing.T) {
 // What was applied to a namespace that is gone needs no prune, and the rights to
 // look for it went with the namespace.
 func TestPruneGoesOnWithoutANamespaceThatIsGone(t *testing.T) {
+	t.Parallel()
 	s := newSyncStage(t, map[string]string{"README.md": "fleet"})
 	other := clustertest.Namespace(t, s.config)
 	files := overlay("a")
@@ -142,6 +145,7 @@ func asAccount(t *testing.T, config *rest.Config, where kustomize.Namespaces, na
 // A namespace is deleted that the controller lives in: it is told to stop before
 // the pools are deleted, and nobody is left to take their finalizers off.
 func TestANamespaceGoesWithTheControllerInIt(t *testing.T) {
+	t.Parallel()
 	s := newEmptyStage(t, 4)
 	own := asAccount(t, s.config, kustomize.Namespaces{Executor: s.ns}, s.ns, kustomize.ExecutorServiceAccount)
 	ctx, stop := context.WithCancel(t.Context())
@@ -200,6 +204,7 @@ func TestAStoppedControllerKeepsItsFinalizers(t *testing.T) {
 }
 
 func TestTheFleetControllerLetsGoOfItsNamespace(t *testing.T) {
+	t.Parallel()
 	s := newSyncStage(t, overlay("a"))
 	s.stop()
 	s.poolSync()

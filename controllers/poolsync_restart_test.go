@@ -11,6 +11,7 @@ import (
 )
 
 func TestRestartKnowsWhatWasApplied(t *testing.T) {
+	t.Parallel()
 	s := newSyncStage(t, overlay("gpu"))
 	s.poolSync()
 	before := s.ready(v1alpha1.ReasonReconciliationSucceeded)
@@ -33,6 +34,7 @@ func isEdit(name string) func(v1alpha1.DriftEntry) bool {
 // Whatever keeps the newest commit from being applied, what was applied last is
 // guarded, by a process that has never seen it applied too.
 func TestRestartGuardsWhatWasAppliedLast(t *testing.T) {
+	t.Parallel()
 	for name, c := range map[string]struct {
 		spoil  func(*syncStage)
 		reason v1alpha1.Reason
@@ -80,6 +82,7 @@ func TestRestartGuardsWhatWasAppliedLast(t *testing.T) {
 // Where drift is only reported, a commit about one pool does not take back what
 // somebody made of another, after a restart neither.
 func TestRestartLeavesAnEditThatIsOnlyReported(t *testing.T) {
+	t.Parallel()
 	s := newSyncStage(t, overlay("gpu", "batch"))
 	s.poolSync(func(spec *v1alpha1.PoolSyncSpec) { spec.Drift.Mode = v1alpha1.DriftReport })
 	s.ready(v1alpha1.ReasonReconciliationSucceeded)

@@ -43,6 +43,7 @@ func (s *syncStage) second() {
 }
 
 func TestASecondSyncLeavesWhatTheFirstHas(t *testing.T) {
+	t.Parallel()
 	s := newSyncStage(t, twoOverlays())
 	s.poolSync()
 	s.ready(v1alpha1.ReasonReconciliationSucceeded)
@@ -99,6 +100,7 @@ func (s *syncStage) hasSync() bool {
 }
 
 func TestASecondSyncTakesWhatTheFirstLetsGo(t *testing.T) {
+	t.Parallel()
 	for name, letGo := range map[string]func(*syncStage){
 		"pruned": func(s *syncStage) {
 			s.push(map[string]string{"clusters/dev/kustomization.yaml": "resources: [quota.yaml]\n"})
@@ -128,7 +130,9 @@ func TestASecondSyncTakesWhatTheFirstLetsGo(t *testing.T) {
 			s.as("second", func() { s.ready(v1alpha1.ReasonOwnedByAnother) })
 			letGo(s)
 			s.until("the second has it", func() bool {
-				return s.hasPool("gpu") && s.pool("gpu").Spec.MaxRunners == 9 && s.pool("gpu").Labels[v1alpha1.LabelPoolSyncName] == "second"
+				gpu := &v1alpha1.ExecutorPool{}
+				err := s.client.Get(s.ctx, client.ObjectKey{Namespace: s.ns, Name: "gpu"}, gpu)
+				return err == nil && gpu.Spec.MaxRunners == 9 && syncNamed(gpu).Name == "second"
 			})
 			s.as("second", func() {
 				sync := s.ready(v1alpha1.ReasonReconciliationSucceeded)
@@ -143,6 +147,7 @@ func TestASecondSyncTakesWhatTheFirstLetsGo(t *testing.T) {
 // Both begin before there is anything to see, or before anybody looked whose an
 // object is: one of them has it in the end.
 func TestTwoSyncsThatBeginAtOnce(t *testing.T) {
+	t.Parallel()
 	s := newSyncStage(t, twoOverlays())
 	s.stop()
 	s.poolSync()
@@ -167,6 +172,7 @@ func TestTwoSyncsThatBeginAtOnce(t *testing.T) {
 
 // A label is soon forged: it gives nothing away that is in the inventory.
 func TestAForgedOwnerIsTakenBack(t *testing.T) {
+	t.Parallel()
 	s := newSyncStage(t, twoOverlays())
 	s.poolSync()
 	s.ready(v1alpha1.ReasonReconciliationSucceeded)
@@ -189,7 +195,11 @@ func TestAForgedOwnerIsTakenBack(t *testing.T) {
 	if err := s.client.Delete(s.ctx, old); err != nil {
 		t.Fatal(err)
 	}
-	s.until("it is there again", func() bool { return s.hasPool("gpu") && s.pool("gpu").UID != old.UID })
+	s.until("it is there again", func() bool {
+		again := &v1alpha1.ExecutorPool{}
+		err := s.client.Get(s.ctx, client.ObjectKeyFromObject(old), again)
+		return err == nil && again.UID != old.UID
+	})
 	s.as("second", func() { s.sync() })
 	if gpu := s.pool("gpu"); gpu.Spec.MaxRunners != 4 || syncNamed(gpu).Name != "fleet" {
 		t.Errorf("it is %+v", gpu.ObjectMeta)
@@ -199,6 +209,7 @@ func TestAForgedOwnerIsTakenBack(t *testing.T) {
 // What another namespace's PoolSync has applied cannot be looked up, and what is
 // no pool is not looked at in every pass.
 func TestAnotherNamespacesObjectIsLeft(t *testing.T) {
+	t.Parallel()
 	s := newSyncStage(t, overlay("gpu", "batch"))
 	elsewhere := map[string]string{v1alpha1.LabelPoolSyncName: "fleet", v1alpha1.LabelPoolSyncNamespace: "elsewhere"}
 	gpu := &v1alpha1.ExecutorPool{

@@ -156,6 +156,7 @@ func (s *stage) runnersOnce(pods []corev1.Pod, mints int) {
 }
 
 func TestOneReplicaActsAndAnotherTakesOver(t *testing.T) {
+	t.Parallel()
 	s := newEmptyStage(t, 4)
 	first := s.startReplica("first")
 	s.until("the first leads", func() bool { return s.leader() == "first" })
@@ -193,6 +194,7 @@ func TestOneReplicaActsAndAnotherTakesOver(t *testing.T) {
 // A leader that was stopped for longer than its Lease goes on in the middle of
 // starting a runner that its successor has started meanwhile.
 func TestAReplicaThatWasStoppedChangesNothing(t *testing.T) {
+	t.Parallel()
 	s := newEmptyStage(t, 4)
 	stopped := s.startReplica("stopped")
 	s.until("it leads", func() bool { return s.leader() == "stopped" })

@@ -74,6 +74,7 @@ func TestTroubleIsToldOnceItLasts(t *testing.T) {
 
 // A fresh system's parts come up in any order.
 func TestAFreshSyncDoesNotCryWolf(t *testing.T) {
+	t.Parallel()
 	s := newSyncStage(t, overlay("gpu"))
 	s.git.Create("later")
 	s.poolSync(func(spec *v1alpha1.PoolSyncSpec) { spec.Source.Git.URL = s.git.URL("later") })
@@ -88,6 +89,7 @@ func TestAFreshSyncDoesNotCryWolf(t *testing.T) {
 }
 
 func TestAnOutageThatLastsIsTold(t *testing.T) {
+	t.Parallel()
 	s := newSyncStage(t, overlay("gpu"))
 	s.stop()
 	c := clocktesting.NewFakePassiveClock(time.Now())
@@ -107,6 +109,7 @@ func TestAnOutageThatLastsIsTold(t *testing.T) {
 }
 
 func TestAFreshPoolDoesNotCryWolf(t *testing.T) {
+	t.Parallel()
 	s := newStage(t, 4)
 	p := &v1alpha1.ExecutorPool{
 		ObjectMeta: metav1.ObjectMeta{Namespace: s.ns, Name: "gpu"},
@@ -130,6 +133,7 @@ func TestAFreshPoolDoesNotCryWolf(t *testing.T) {
 }
 
 func TestAHubThatStaysAwayIsTold(t *testing.T) {
+	t.Parallel()
 	s := newStage(t, 4)
 	s.stop()
 	c := clocktesting.NewFakePassiveClock(time.Now())
