@@ -68,7 +68,11 @@ func refused(g *given) {
 	g.Link = pool.Link{State: pool.LinkRefused, Reason: v1alpha1.ReasonHubRefused, Message: "revoked"}
 }
 func hubDown(g *given) {
-	g.Link = pool.Link{State: pool.LinkDown, Reason: v1alpha1.ReasonHubUnavailable, Message: "no route"}
+	g.Link = pool.Link{State: pool.LinkDown, Reason: v1alpha1.ReasonHubUnavailable, Message: "no route", Since: noon.Add(-time.Minute)}
+}
+func hubAway(g *given) {
+	hubDown(g)
+	g.Link.Since = noon.Add(-pool.StartGrace)
 }
 
 func key(name string) string { return pool.KeyPrefix("uid-1") + name }
@@ -125,6 +129,10 @@ func TestDecide(t *testing.T) {
 		"deleted, hub refuses: runs finish":      {aPool(deleting, refused, with("a", hubv1.RunnerBusy, 0)), "nothing to do", ""},
 		"deleted, hub refuses: pending ones go":  {aPool(deleting, refused, with("a", hubv1.RunnerStarting, 0)), "OnlyPending:true", "finish"},
 		"deleted, hub refuses: nothing left":     {aPool(deleting, refused), "finish", ""},
+		"deleted, hub down: pending ones wait":   {aPool(deleting, hubDown, with("a", hubv1.RunnerStarting, 0)), "nothing to do", ""},
+		"deleted, hub stays away: they go":       {aPool(deleting, hubAway, with("a", hubv1.RunnerStarting, 0)), "OnlyPending:true", "finish"},
+		"deleted, hub stays away: runs finish":   {aPool(deleting, hubAway, with("a", hubv1.RunnerBusy, 0)), "nothing to do", ""},
+		"deleted, hub stays away: nothing left":  {aPool(deleting, hubAway), "finish", ""},
 		"deleted, hub not asked yet":             {aPool(deleting, func(g *given) { g.Link = pool.Link{State: pool.LinkConnecting}; g.Hub = nil }), "nothing to do", ""},
 		"deleted, a minted runner without a Pod": {aPool(deleting, withoutPod("a", hubv1.RunnerStarting)), "Why:never-started", "finish"},
 	} {

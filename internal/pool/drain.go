@@ -34,11 +34,17 @@ func (o *observed) drainRunner(p *Plan, r hubv1.PoolRunner) {
 
 // dropPending plans to delete Pods that never ran when the hub cannot be asked
 // to retire their runners: they hold no run, and with nobody to schedule them
-// they might never end. A hub that merely does not answer now may still be
-// asked later, so only a refusal, or the lack of any way to ask, counts.
+// they might never end. A hub that does not answer now may be asked a little later,
+// so it is given StartGrace; what it has minted for them expires there.
 func (o *observed) dropPending(p *Plan) {
-	if o.Link.State == LinkConnecting || o.Link.Reason == "" || !o.Link.hopeless() {
+	switch {
+	case o.Link.State == LinkConnecting, o.Link.Reason == "":
 		return
+	case !o.Link.hopeless():
+		if due := o.Link.Since.Add(StartGrace); o.Now.Before(due) {
+			p.wakeAt(due)
+			return
+		}
 	}
 	for _, pod := range o.sortedPods() {
 		if pod.Phase == PodPending && !pod.Deleting {

@@ -129,7 +129,7 @@ func (w *world) snapshot() pool.Snapshot {
 		Pods: w.seenPods, Secrets: w.seenSecrets, Memory: w.memory,
 	}
 	if w.link == pool.LinkDown {
-		s.Link.Reason = v1alpha1.ReasonHubUnavailable
+		s.Link.Reason, s.Link.Since = v1alpha1.ReasonHubUnavailable, w.now
 	}
 	if w.link == pool.LinkRefused {
 		s.Link.Reason = v1alpha1.ReasonHubRefused

@@ -66,6 +66,8 @@ type Link struct {
 	// Reason and Message say why, for LinkDown and LinkRefused.
 	Reason  v1alpha1.Reason
 	Message string
+	// Since is when the hub was first found not to answer, for LinkDown.
+	Since time.Time
 }
 
 // PodPhase is what matters of a Pod's life.
