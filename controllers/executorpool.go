@@ -61,8 +61,9 @@ type poolMemory struct {
 	// troubles: condition type → what is wrong.
 	troubles   map[string]trouble
 	credential heldCredential
-	// anchorUID is of an anchor that was just created.
+	// anchorUID is of an anchor that was just created, at anchorAt.
 	anchorUID types.UID
+	anchorAt  time.Time
 	// handled are the ended Pods that were dealt with and are still cached.
 	handled map[types.UID]bool
 	// podFailures counts refusals of Pods in a row.
@@ -73,6 +74,10 @@ type poolMemory struct {
 
 // Reconcile brings one pool closer to what it should be.
 func (r *executorPoolReconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.Result, error) {
+	return lostRace(r.reconcile(ctx, request))
+}
+
+func (r *executorPoolReconciler) reconcile(ctx context.Context, request ctrl.Request) (ctrl.Result, error) {
 	xpool := &v1alpha1.ExecutorPool{}
 	if err := r.client.Get(ctx, request.NamespacedName, xpool); err != nil {
 		if client.IgnoreNotFound(err) == nil {

@@ -131,7 +131,7 @@ func (a *actor) ensureAnchor(ctx context.Context) bool {
 		a.fail(fmt.Errorf("create the anchor of ExecutorPool %s: %w", a.o.xpool.Name, err))
 		return false
 	}
-	a.o.memory.anchorUID = anchor.UID
+	a.o.memory.anchorUID, a.o.memory.anchorAt = anchor.UID, a.clock.Now()
 	a.o.snapshot.AnchorUID = string(anchor.UID)
 	return true
 }

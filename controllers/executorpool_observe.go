@@ -87,6 +87,9 @@ func credentialSecrets(pools *v1alpha1.ExecutorPoolList) map[string]bool {
 	return names
 }
 
+// cacheLag is longer than a cache takes to show what was written.
+const cacheLag = 30 * time.Second
+
 // observeCluster reads the pool's Pods, Secrets and anchor from the caches.
 func (r *executorPoolReconciler) observeCluster(ctx context.Context, o *observation) error {
 	ofPool := []client.ListOption{
@@ -99,6 +102,11 @@ func (r *executorPoolReconciler) observeCluster(ctx context.Context, o *observat
 	case err == nil:
 		o.snapshot.AnchorUID, o.memory.anchorUID = string(anchor.UID), ""
 	case client.IgnoreNotFound(err) == nil:
+		if o.snapshot.Now.Sub(o.memory.anchorAt) >= cacheLag {
+			// It was deleted before the cache ever showed it. An owner that is not
+			// there protects no Pod.
+			o.memory.anchorUID = ""
+		}
 		o.snapshot.AnchorUID = string(o.memory.anchorUID)
 	default:
 		return fmt.Errorf("read the anchor of ExecutorPool %s: %w", o.xpool.Name, err)

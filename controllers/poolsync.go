@@ -142,6 +142,10 @@ type step struct {
 
 // Reconcile makes one pass.
 func (r *poolSyncReconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.Result, error) {
+	return lostRace(r.reconcile(ctx, request))
+}
+
+func (r *poolSyncReconciler) reconcile(ctx context.Context, request ctrl.Request) (ctrl.Result, error) {
 	sync := &v1alpha1.PoolSync{}
 	// Not from the cache: a status that lags would be taken for what is there,
 	// and entries of the inventory would be lost.

@@ -9,6 +9,7 @@ import (
 	"sync"
 
 	"golang.org/x/sync/errgroup"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -263,24 +264,45 @@ func (r *poolSyncReconciler) removeForeign(ctx context.Context, p *syncPass, man
 	return group.Wait()
 }
 
+// restoreAttempts is how often an object is restored that somebody changes at the
+// same time.
+const restoreAttempts = 5
+
 func (r *poolSyncReconciler) removeForeignFields(ctx context.Context, manager *ssa.ResourceManager, s *sight) (bool, error) {
-	have := newPool()
-	if err := r.live.Get(ctx, client.ObjectKeyFromObject(s.want), have); err != nil {
-		return false, fmt.Errorf("read %s: %w", s.id, err)
+	for range restoreAttempts {
+		have := newPool()
+		switch err := r.live.Get(ctx, client.ObjectKeyFromObject(s.want), have); {
+		case apierrors.IsNotFound(err):
+			return false, nil // the next pass brings it back
+		case err != nil:
+			return false, fmt.Errorf("read %s: %w", s.id, err)
+		}
+		diffs := fleet.CompareSpecs(s.want, have, s.ignore)
+		if len(diffs) == 0 {
+			return false, nil
+		}
+		patch, err := correction(have, diffs)
+		if err != nil {
+			return false, err
+		}
+		version := have.GetResourceVersion()
+		err = manager.Client().Patch(ctx, have, client.RawPatch(types.JSONPatchType, patch), client.FieldOwner(v1alpha1.FieldManagerPoolSync))
+		if err == nil {
+			return true, nil
+		}
+		if changed, failed := r.changedSince(ctx, s, version); failed != nil || !changed {
+			return false, fmt.Errorf("restore %s: %w", s.id, err)
+		}
 	}
-	diffs := fleet.CompareSpecs(s.want, have, s.ignore)
-	if len(diffs) == 0 {
-		return false, nil
-	}
-	patch, err := correction(have, diffs)
-	if err != nil {
-		return false, err
-	}
-	err = manager.Client().Patch(ctx, have, client.RawPatch(types.JSONPatchType, patch), client.FieldOwner(v1alpha1.FieldManagerPoolSync))
-	if err != nil {
-		return false, fmt.Errorf("restore %s: %w", s.id, err)
-	}
-	return true, nil
+	return false, fmt.Errorf("restore %s: somebody changes it as fast as it is restored", s.id)
+}
+
+// changedSince says whether an object is another than the one that was compared:
+// the API server has no code of its own for a patch whose test fails.
+func (r *poolSyncReconciler) changedSince(ctx context.Context, s *sight, version string) (bool, error) {
+	now := newPool()
+	err := r.live.Get(ctx, client.ObjectKeyFromObject(s.want), now)
+	return err == nil && now.GetResourceVersion() != version, err
 }
 
 // operation is one operation of a JSON patch (RFC 6902).

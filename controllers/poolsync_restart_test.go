@@ -50,6 +50,10 @@ func TestRestartGuardsWhatWasAppliedLast(t *testing.T) {
 			s.edit(func(sync *v1alpha1.PoolSync) { sync.Spec.Path = "./clusters/nowhere" })
 			s.ready(v1alpha1.ReasonPathNotFound)
 		}, v1alpha1.ReasonPathNotFound},
+		"the spec asks for what is not built": {func(s *syncStage) {
+			s.edit(func(sync *v1alpha1.PoolSync) { sync.Spec.DependsOn = []v1alpha1.PoolSyncReference{{Name: "other"}} })
+			s.ready(v1alpha1.ReasonNotBuilt)
+		}, v1alpha1.ReasonNotBuilt},
 		"Git is away": {func(s *syncStage) {
 			s.git.Close()
 			s.sync()

@@ -184,7 +184,7 @@ func (r *poolSyncReconciler) buildAt(ctx context.Context, p *syncPass, commit, p
 func (r *poolSyncReconciler) recall(ctx context.Context, p *syncPass) {
 	m, revision, path := p.memory, p.status.LastAppliedRevision, p.status.LastAppliedPath
 	_, commit, _ := strings.Cut(revision, "sha1:")
-	if m.applied != nil || commit == "" || path == "" || m.git == nil {
+	if m.applied != nil || commit == "" || path == "" {
 		return
 	}
 	if m.newest != nil && m.newest.revision == revision && m.newest.path == path {
@@ -193,15 +193,27 @@ func (r *poolSyncReconciler) recall(ctx context.Context, p *syncPass) {
 		}
 		return
 	}
-	b, err := r.buildAt(ctx, p, commit, path, revision)
-	if err == nil {
-		err = b.refusal
-	}
+	b, err := r.rebuild(ctx, p, commit, path, revision)
 	if err != nil {
 		logf.FromContext(ctx).V(1).Info("does not recall what was applied", "revision", revision, "path", path, "error", err.message())
 		return
 	}
 	m.applied = b
+}
+
+// rebuild renders what was accepted before.
+func (r *poolSyncReconciler) rebuild(ctx context.Context, p *syncPass, commit, path, revision string) (*build, *stageError) {
+	if p.memory.git == nil {
+		// The pass was over before it came to Git.
+		if _, err := r.openGit(ctx, p); err != nil {
+			return nil, transient(v1alpha1.ReasonSourceUnavailable, err)
+		}
+	}
+	b, err := r.buildAt(ctx, p, commit, path, revision)
+	if err != nil {
+		return nil, err
+	}
+	return b, b.refusal
 }
 
 // render fills a build. It is refused whole by whatever `cloop fleet check` calls an
