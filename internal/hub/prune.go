@@ -14,6 +14,9 @@ const (
 	// pruneEvery is how often what has been over for long is looked for. What is
 	// kept for days is not missed for an hour.
 	pruneEvery = time.Hour
+	// firstPrune is how long after the start it is looked for first: a machine
+	// that has just started may yet set its clock.
+	firstPrune = 10 * time.Minute
 	// retryPrune is how long to wait after the database refused.
 	retryPrune = time.Minute
 )
@@ -22,8 +25,8 @@ const (
 // ends.
 func prune(ctx context.Context, s *store.Store, c clock.WithTicker, log *slog.Logger) {
 	failing := false
-	for {
-		wait := pruneEvery
+	for wait := firstPrune; sleep(ctx, c, wait, nil); {
+		wait = pruneEvery
 		if err := pruneAll(ctx, s); err != nil && ctx.Err() == nil {
 			if !failing {
 				log.Error("what is old is not removed, trying again", "error", err)
@@ -32,9 +35,6 @@ func prune(ctx context.Context, s *store.Store, c clock.WithTicker, log *slog.Lo
 			failing = true
 		} else {
 			failing = false
-		}
-		if !sleep(ctx, c, wait, nil) {
-			return
 		}
 	}
 }

@@ -15,6 +15,8 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus/promhttp"
+	"golang.org/x/sys/unix"
+	"k8s.io/utils/clock"
 
 	"cloop.dev/cloop/internal/atomicfile"
 	"cloop.dev/cloop/internal/hub/api"
@@ -45,6 +47,7 @@ func Run(ctx context.Context, o Options) error {
 		Dir: o.DataDir, Clock: o.Clock, Limits: o.limits(),
 		Observe: func(e store.Event) { m.observe(e); logEvent(o.Log, e) },
 		Trouble: func(err error) { logTrouble(o.Log, err) },
+		Uptime:  o.uptime(),
 	})
 	if err != nil {
 		return err
@@ -206,4 +209,19 @@ func logTrouble(log *slog.Logger, err error) {
 		return
 	}
 	log.Info("changes are written to the database again")
+}
+
+// uptime is how long the machine has been up; nil with a clock of a test, which
+// has nothing to do with it.
+func (o *Options) uptime() func() time.Duration {
+	if _, real := o.Clock.(clock.RealClock); !real {
+		return nil
+	}
+	return func() time.Duration {
+		var now unix.Timespec
+		if err := unix.ClockGettime(unix.CLOCK_BOOTTIME, &now); err != nil {
+			panic(fmt.Sprintf("read the clock since boot: %v", err)) // Linux has it since 2.6.39
+		}
+		return time.Duration(now.Nano())
+	}
 }

@@ -38,6 +38,8 @@ const (
 	ActionRunSettled = "run.settled"
 	// ActionPrune: what was over for long was removed.
 	ActionPrune = "retention.prune"
+	// ActionClockSet: the clock was set, and leases and deadlines follow it.
+	ActionClockSet = "clock.set"
 )
 
 // actorHub is the actor of what time decides.

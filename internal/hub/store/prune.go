@@ -48,9 +48,13 @@ func (r Retention) Defaults() Retention {
 const pruneChunks = 64
 
 // Prune removes one batch of what has been over for long, in one transaction.
-// It says whether there is more.
+// It says whether there is more. For a day after the clock was set by
+// much it removes nothing.
 func (s *Store) Prune(ctx context.Context) (more bool, err error) {
 	err = s.update(ctx, func(tx *Tx) error {
+		if s.unsettled() {
+			return nil
+		}
 		keep := tx.store.Limits.Retention
 		var did []string
 		for _, step := range []struct {

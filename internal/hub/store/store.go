@@ -74,6 +74,10 @@ type Options struct {
 	Dir    string
 	Clock  clock.PassiveClock
 	Limits Limits
+	// Uptime is how long the machine has been up, by a clock that nobody sets and
+	// that goes on while it sleeps. With it the hub knows when Clock was set; left
+	// out, it never was.
+	Uptime func() time.Duration
 	// Observe is called once for each committed change, in order. It must not
 	// block nor call the store.
 	Observe func(Event)
@@ -104,6 +108,14 @@ type Store struct {
 	deadline chan struct{}
 
 	present presence
+
+	uptime  func() time.Duration
+	clockMu sync.Mutex // guards the next three
+	// seen is the reading that leases and deadlines are by.
+	seen reading
+	// jumped is the uptime at which the clock was last set, if everJumped.
+	jumped     time.Duration
+	everJumped bool
 
 	attachedMu sync.Mutex
 	// attached: runner id → how many watches it has open. Only a runner that
@@ -150,7 +162,7 @@ func Open(ctx context.Context, o Options) (*Store, error) {
 	reader.SetMaxOpenConns(max(4, runtime.GOMAXPROCS(0)))
 	reader.SetMaxIdleConns(2)
 	s := &Store{
-		Limits: o.Limits.Defaults(), writer: writer, reader: reader, clock: o.Clock, observe: o.Observe, trouble: o.Trouble,
+		Limits: o.Limits.Defaults(), writer: writer, reader: reader, clock: o.Clock, observe: o.Observe, trouble: o.Trouble, uptime: o.Uptime,
 		requests: make(chan *request), stopped: make(chan struct{}), stop: make(chan struct{}),
 		deadline: make(chan struct{}, 1), attached: map[string]int{},
 	}
@@ -159,6 +171,9 @@ func Open(ctx context.Context, o Options) (*Store, error) {
 	}
 	if s.trouble == nil {
 		s.trouble = func(error) {}
+	}
+	if s.uptime != nil {
+		s.seen = s.reading()
 	}
 	go s.write()
 	return s, nil

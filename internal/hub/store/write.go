@@ -96,6 +96,16 @@ func (s *Store) runBatch(first *request) []*request {
 		return failed([]*request{first}, fmt.Errorf("begin a change: %w", err))
 	}
 	batch := []*request{first}
+	by, now := s.jump()
+	if by != 0 {
+		// Before anything is decided by the new time.
+		s.leapt(by, now)
+		batch = []*request{{fn: follow(by), done: make(chan struct{})}, first}
+		if !s.runOne(ctx, conn, batch[0]) || batch[0].err != nil {
+			rollback(ctx, conn)
+			return failed(batch, fmt.Errorf("follow the clock, which was set: %w", batch[0].err))
+		}
+	}
 	for whole := s.runOne(ctx, conn, first); ; {
 		if !whole {
 			// Some of a change that failed may still be there.
@@ -118,6 +128,7 @@ func (s *Store) runBatch(first *request) []*request {
 		rollback(ctx, conn)
 		return failed(batch, fmt.Errorf("commit a change: %w", err))
 	}
+	s.followed(now)
 	return batch
 }
 
