@@ -82,7 +82,7 @@ func (r *executorPoolReconciler) reconcile(ctx context.Context, request ctrl.Req
 	if err := r.client.Get(ctx, request.NamespacedName, xpool); err != nil {
 		if client.IgnoreNotFound(err) == nil {
 			r.forget(request.NamespacedName)
-			return ctrl.Result{}, nil
+			return ctrl.Result{}, r.collect(ctx, request.NamespacedName)
 		}
 		return ctrl.Result{}, fmt.Errorf("read ExecutorPool %s: %w", request.NamespacedName, err)
 	}

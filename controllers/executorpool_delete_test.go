@@ -7,11 +7,14 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"cloop.dev/cloop/apis/hubv1"
+	"cloop.dev/cloop/apis/v1alpha1"
 )
 
 func TestBusyRunnerSurvivesThePoolsDeletion(t *testing.T) {
+	t.Parallel()
 	for _, policy := range []metav1.DeletionPropagation{metav1.DeletePropagationBackground, metav1.DeletePropagationForeground} {
 		t.Run(string(policy), func(t *testing.T) {
+			t.Parallel()
 			s := newStage(t, 4)
 			p := s.pool()
 			s.hub.queue(2)
@@ -57,4 +60,32 @@ func TestForceDeleteStopsBusyRunners(t *testing.T) {
 	if n := len(s.pods()) + len(s.secrets()); n != 0 || s.hub.alive() != 0 {
 		t.Errorf("%d objects and %d runners are left", n, s.hub.alive())
 	}
+}
+
+// Somebody takes the finalizer off a pool that drains. Nobody waits for its runners
+// any more, and still nothing is left over in the end.
+func TestAPoolThatVanishesLeavesNothing(t *testing.T) {
+	t.Parallel()
+	s := newStage(t, 4)
+	p := s.pool()
+	s.hub.queue(2)
+	pods := s.untilPods(2)
+	s.hub.handOff(s.run(pods[0]))
+	s.hub.revoke() // or the pending one would be retired first
+	s.reason(v1alpha1.ConditionDegraded, v1alpha1.ReasonHubRefused)
+	s.stop()
+	if err := s.client.Delete(s.ctx, p); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.client.Patch(s.ctx, p, client.RawPatch("application/merge-patch+json", []byte(`{"metadata":{"finalizers":null}}`))); err != nil {
+		t.Fatal(err)
+	}
+	s.until("the pool is gone", s.poolGone)
+	s.startController()
+	s.until("the Pod that never ran goes", func() bool { return len(s.pods()) == 1 })
+	if left := s.pods()[0]; left.UID != pods[0].UID || left.DeletionTimestamp != nil || !s.anchorExists() {
+		t.Fatalf("%s is left: %+v", left.Name, left.ObjectMeta)
+	}
+	s.end(pods[0], 0, "")
+	s.until("nothing is left", func() bool { return len(s.pods())+len(s.secrets()) == 0 && !s.anchorExists() })
 }
