@@ -22,14 +22,22 @@ func TestMain(m *testing.M) { clustertest.Main(m) }
 
 // A real API server gives the same verdict, path for path and word for word, and
 // fills in the same defaults, on every document of the corpus and on changes of
-// each field of the whole manifests: a third of them at a time, because random
-// documents are compared as well, and all of them with CLOOP_CASES.
+// each field of the whole manifests.
 func TestVerdictIsTheServers(t *testing.T) {
 	server := newBench(t)
 	var trials []trial
-	for _, one := range schemastest.Corpus(t, "testdata") {
+	for _, one := range corpusAndChanges(t) {
 		trials = append(trials, trial{name: one.File, object: one.Object})
 	}
+	server.compare(t, trials)
+}
+
+// corpusAndChanges are the documents of the corpus and the systematic changes to
+// its whole manifests: a third of them at a time, because random documents are
+// tried as well, and all of them with CLOOP_CASES.
+func corpusAndChanges(t *testing.T) []schemastest.Case {
+	t.Helper()
+	all := schemastest.Corpus(t, "testdata")
 	every := uint64(3)
 	if times(t) > 1 {
 		every = 1
@@ -37,10 +45,10 @@ func TestVerdictIsTheServers(t *testing.T) {
 	first := newSeed(t) % every
 	for i, one := range schemastest.Variants(t, "testdata") {
 		if uint64(i)%every == first {
-			trials = append(trials, trial{name: fmt.Sprintf("change %d to %s", i, one.File), object: one.Object})
+			all = append(all, schemastest.Case{File: fmt.Sprintf("change %d to %s", i, one.File), Object: one.Object})
 		}
 	}
-	server.compare(t, trials)
+	return all
 }
 
 // The manifests of the guide and the smallest ones apply as they stand, as
