@@ -237,7 +237,7 @@ func TestPruningGoesInBatches(t *testing.T) {
 	w := newWorld(t, 5)
 	run, r := w.run(t), w.runner(t, "key-one1")
 	w.started(t, r, w.get(t, run.ID))
-	const chunks = 500
+	const chunks = 150
 	for i := range int64(chunks) {
 		_, err := w.s.AppendLog(background, r, run.ID, i, []byte("x"))
 		check(t, err)
