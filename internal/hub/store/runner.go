@@ -271,7 +271,8 @@ func (s *Store) Gone(ctx context.Context, c Credential, id string, request hubv1
 		if err != nil {
 			return err
 		}
-		if held && request.ExitCode == nil {
+		// A run that is being cancelled goes to nobody else anyway.
+		if held && request.ExitCode == nil && run.State != hubv1.RunCancelling {
 			return tx.recall(c.actor(), run, goneText(request))
 		}
 		state = hubv1.RunnerRetired

@@ -371,6 +371,26 @@ func TestARunThatIsTakenBackGoesToNobodyWhileItMayRun(t *testing.T) {
 	}
 }
 
+func TestACancelledRunWhosePodIsGoneIsSettledAtOnce(t *testing.T) {
+	w := newWorld(t, 5)
+	run, r := w.run(t), w.runner(t, "key-one1")
+	w.started(t, r, w.get(t, run.ID))
+	must(t)(w.s.CancelRun(background, admin, run.ID))
+	must(t)(w.s.Gone(background, w.credential, r.ID, hubv1.GoneRequest{Reason: "PodDeleted"}))
+	if ended := w.get(t, run.ID); ended.State != hubv1.RunCancelled || !strings.Contains(ended.Reason, "cancelled by "+admin) {
+		t.Errorf("it is %s: %s", ended.State, ended.Reason)
+	}
+	// And cancelling one that was taken back already says who did it.
+	run, r = w.run(t), w.runner(t, "key-two2")
+	w.started(t, r, w.get(t, run.ID))
+	must(t)(w.s.Gone(background, w.credential, r.ID, hubv1.GoneRequest{Reason: "PodDeleted"}))
+	must(t)(w.s.CancelRun(background, admin, run.ID))
+	check(t, w.s.Bye(background, r, "let go"))
+	if ended := w.get(t, run.ID); ended.State != hubv1.RunCancelled || !strings.Contains(ended.Reason, "cancelled by "+admin) {
+		t.Errorf("it is %s: %s", ended.State, ended.Reason)
+	}
+}
+
 func TestARunOfARunnerThatWasSeenToEndStartsAgainAtOnce(t *testing.T) {
 	w := newWorld(t, 5)
 	run, r := w.run(t), w.runner(t, "key-one1")
