@@ -10,6 +10,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/selection"
@@ -25,6 +26,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller"
+	"sigs.k8s.io/controller-runtime/pkg/event"
 	"sigs.k8s.io/controller-runtime/pkg/handler"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 	"sigs.k8s.io/controller-runtime/pkg/metrics"
@@ -126,6 +128,7 @@ func addExecutorPool(mgr ctrl.Manager, opts Options, recorder record.EventRecord
 		// finalizer comes back. A pass of what the controller itself wrote costs no
 		// request.
 		For(&v1alpha1.ExecutorPool{}, builder.WithPredicates(predicate.ResourceVersionChangedPredicate{})).
+		Watches(&v1alpha1.ExecutorPool{}, handler.EnqueueRequestsFromMapFunc(r.duplicates), builder.WithPredicates(onlyDeletions())).
 		Watches(&corev1.Pod{}, handler.EnqueueRequestsFromMapFunc(poolOfObject)).
 		WatchesMetadata(&corev1.ConfigMap{}, handler.EnqueueRequestsFromMapFunc(poolOfObject)).
 		WatchesMetadata(&corev1.Secret{}, handler.EnqueueRequestsFromMapFunc(r.poolsOfSecret)).
@@ -140,6 +143,30 @@ func addExecutorPool(mgr ctrl.Manager, opts Options, recorder record.EventRecord
 		return fmt.Errorf("add the ExecutorPool controller: %w", err)
 	}
 	return nil
+}
+
+// duplicates are the pools that another one of their namespace keeps from serving;
+// it may have been the one that is gone.
+func (r *executorPoolReconciler) duplicates(ctx context.Context, gone client.Object) []reconcile.Request {
+	pools := &v1alpha1.ExecutorPoolList{}
+	if err := r.client.List(ctx, pools, client.InNamespace(gone.GetNamespace())); err != nil {
+		return nil // the cache is stopping
+	}
+	var requests []reconcile.Request
+	for i := range pools.Items {
+		degraded := meta.FindStatusCondition(pools.Items[i].Status.Conditions, v1alpha1.ConditionDegraded)
+		if degraded != nil && degraded.Reason == string(v1alpha1.ReasonDuplicatePool) {
+			requests = append(requests, reconcile.Request{NamespacedName: client.ObjectKeyFromObject(&pools.Items[i])})
+		}
+	}
+	return requests
+}
+
+func onlyDeletions() predicate.Predicate {
+	return predicate.Funcs{
+		CreateFunc: func(event.CreateEvent) bool { return false },
+		UpdateFunc: func(event.UpdateEvent) bool { return false },
+	}
 }
 
 // poolOfObject is the pool whose runner, or anchor, an object is.

@@ -158,7 +158,7 @@ func (r *executorPoolReconciler) duplicate(o *observation, pools *v1alpha1.Execu
 	}
 	for i := range pools.Items {
 		other := &pools.Items[i]
-		if other.UID == o.xpool.UID || r.hubs.poolID(client.ObjectKeyFromObject(other)) != o.snapshot.Hub.Pool.ID {
+		if other.UID == o.xpool.UID || !r.serveTheSame(o, other) {
 			continue
 		}
 		age := other.CreationTimestamp.Compare(o.xpool.CreationTimestamp.Time)
@@ -167,6 +167,15 @@ func (r *executorPoolReconciler) duplicate(o *observation, pools *v1alpha1.Execu
 		}
 	}
 	return ""
+}
+
+// serveTheSame says whether another ExecutorPool serves the same hub pool: by what
+// the hub said, and before it did, because it uses the same credential.
+func (r *executorPoolReconciler) serveTheSame(o *observation, other *v1alpha1.ExecutorPool) bool {
+	if id := r.hubs.poolID(client.ObjectKeyFromObject(other)); id != "" {
+		return id == o.snapshot.Hub.Pool.ID
+	}
+	return other.Spec.HubURL == o.xpool.Spec.HubURL && other.Spec.PoolCredentialSecretRef == o.xpool.Spec.PoolCredentialSecretRef
 }
 
 // podOf is what a decision depends on of a Pod.

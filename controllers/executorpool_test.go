@@ -134,4 +134,25 @@ func TestASecondPoolForOneHubPoolIsRefused(t *testing.T) {
 	if pod := s.untilPods(1)[0]; pod.Annotations[v1alpha1.AnnotationPoolName] != "gpu" {
 		t.Errorf("the duplicate started %s", pod.Name)
 	}
+
+	// A process that starts with both tells them apart before the hub has answered
+	// for the first.
+	s.stop()
+	s.hub.queue(2)
+	s.startController()
+	for _, pod := range s.untilPods(3) {
+		if pod.Annotations[v1alpha1.AnnotationPoolName] != "gpu" {
+			t.Errorf("the duplicate started %s", pod.Name)
+		}
+	}
+	// The hub's last word to the second comes while the first is still there.
+	s.hub.queue(-3)
+	if err := s.client.Delete(s.ctx, first); err != nil {
+		t.Fatal(err)
+	}
+	s.until("the first goes", s.poolGone)
+	s.until("the second serves", func() bool {
+		return s.client.Get(s.ctx, client.ObjectKeyFromObject(second), second) == nil &&
+			meta.IsStatusConditionTrue(second.Status.Conditions, v1alpha1.ConditionReady)
+	})
 }

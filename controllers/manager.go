@@ -30,8 +30,9 @@ const (
 // A standby takes over at once after a leader that was told to stop. After one
 // that died without a word it does when it has seen no sign of it for
 // leaseDuration; it looks every leaseRetry, or up to a little more than twice that,
-// because looks are spread. The leader stops acting when it got no answer for
-// leaseRenew, well before another may begin.
+// because looks are spread: 14 seconds at most, for one small write a second. The
+// leader stops acting when it got no answer for leaseRenew, well before another may
+// begin.
 const (
 	leaseDuration = 10 * time.Second
 	leaseRenew    = 7 * time.Second
