@@ -4,14 +4,12 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/fluxcd/cli-utils/pkg/kstatus/status"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-
-	"github.com/fluxcd/cli-utils/pkg/kstatus/status"
 
 	"cloop.dev/cloop/apis/v1alpha1"
 	"cloop.dev/cloop/internal/fleet/fleettest"
@@ -359,93 +357,6 @@ func TestSecretOfGitIsMissing(t *testing.T) {
 	s.ready(v1alpha1.ReasonReconciliationSucceeded)
 }
 
-// drains gives a pool a finalizer, as the executor controller does.
-func (s *syncStage) drains(name string, yes bool) {
-	s.t.Helper()
-	patch := `{"metadata":{"finalizers":null}}`
-	if yes {
-		patch = `{"metadata":{"finalizers":["cloop.dev/executor-pool"]}}`
-	}
-	if err := s.client.Patch(s.ctx, s.pool(name), client.RawPatch(types.MergePatchType, []byte(patch))); err != nil {
-		s.t.Fatal(err)
-	}
-}
-
-func TestPruneWaitsForApprovalAndForDraining(t *testing.T) {
-	s := newSyncStage(t, overlay("a", "b", "c"))
-	s.poolSync(func(spec *v1alpha1.PoolSyncSpec) { spec.PruneLimit = v1alpha1.PruneLimit{Count: 1, Percent: 50} })
-	s.ready(v1alpha1.ReasonReconciliationSucceeded)
-	s.drains("b", true)
-
-	next := overlay("a")
-	next["pools/a.yaml"] = poolFile("a", 9)
-	commit, sync := s.push(next)
-	ready := condition(sync, v1alpha1.ConditionReady)
-	if ready.Reason != string(v1alpha1.ReasonPruneNeedsApproval) || !strings.Contains(ready.Message, "ExecutorPool "+s.ns+"/b, ExecutorPool "+s.ns+"/c") || !strings.Contains(ready.Message, commit) {
-		t.Errorf("Ready is %s: %s", ready.Reason, ready.Message)
-	}
-	if !s.hasPool("b") || !s.hasPool("c") || s.pool("a").Spec.MaxRunners != 9 || strings.HasSuffix(sync.Status.LastAppliedRevision, commit) {
-		t.Errorf("after the refusal: %s, applied %s", s.names(sync), sync.Status.LastAppliedRevision)
-	}
-
-	s.edit(func(sync *v1alpha1.PoolSync) {
-		metav1.SetMetaDataAnnotation(&sync.ObjectMeta, v1alpha1.AnnotationApprovePrune, commit)
-	})
-	sync = s.ready(v1alpha1.ReasonReconciliationSucceeded)
-	if s.hasPool("c") || !s.hasPool("b") {
-		t.Error("c is there or b is not")
-	}
-	if names := s.names(sync); names != "ExecutorPool/a ExecutorPool/b ResourceQuota/runners" || !strings.HasSuffix(sync.Status.LastAppliedRevision, commit) {
-		t.Errorf("while b drains: %s, applied %s", names, sync.Status.LastAppliedRevision)
-	}
-	s.drains("b", false)
-	s.until("b is gone from the inventory", func() bool { return s.names(s.get()) == "ExecutorPool/a ResourceQuota/runners" })
-}
-
-func TestWithoutPruneNothingIsDeleted(t *testing.T) {
-	s := newSyncStage(t, overlay("a", "b"))
-	s.poolSync(func(spec *v1alpha1.PoolSyncSpec) { spec.Prune = false })
-	s.ready(v1alpha1.ReasonReconciliationSucceeded)
-	_, sync := s.push(overlay("a"))
-	if !s.hasPool("b") || s.names(sync) != "ExecutorPool/a ResourceQuota/runners" {
-		t.Errorf("inventory is %s", s.names(sync))
-	}
-}
-
-func TestPruneLeavesWhatAnotherSyncHasTaken(t *testing.T) {
-	s := newSyncStage(t, overlay("a", "b"))
-	s.poolSync()
-	s.ready(v1alpha1.ReasonReconciliationSucceeded)
-	s.edit(func(sync *v1alpha1.PoolSync) { sync.Spec.Suspend = true })
-	s.ready(v1alpha1.ReasonSuspended)
-	s.kubectlEdit("b", `{"metadata":{"labels":{"poolsync.cloop.dev/name":"other"}}}`)
-	s.git.Commit(fleetRepository, overlay("a"))
-	s.edit(func(sync *v1alpha1.PoolSync) { sync.Spec.Suspend = false })
-	s.until("b is left", func() bool { return s.names(s.get()) == "ExecutorPool/a ResourceQuota/runners" })
-	if !s.hasPool("b") {
-		t.Error("b was deleted")
-	}
-}
-
-func TestDeletedSyncPrunesAndWaits(t *testing.T) {
-	s := newSyncStage(t, overlay("a", "b"))
-	s.poolSync(func(spec *v1alpha1.PoolSyncSpec) { spec.PruneLimit = v1alpha1.PruneLimit{} })
-	s.ready(v1alpha1.ReasonReconciliationSucceeded)
-	s.drains("b", true)
-	if err := s.client.Delete(s.ctx, s.get()); err != nil {
-		t.Fatal(err)
-	}
-	// What stands beside a pool goes after it.
-	s.until("only b and the quota are left", func() bool {
-		return !s.hasPool("a") && s.names(s.get()) == "ExecutorPool/b ResourceQuota/runners"
-	})
-	s.drains("b", false)
-	s.until("the PoolSync is gone", func() bool { return !s.hasSync() })
-	if s.hasPool("b") || s.hasQuota() {
-		t.Error("b or the quota is there")
-	}
-}
-
 // A name that is too long for the label that marks what was applied would belong
 // to nobody, or to a PoolSync with the same beginning.
 func TestNameIsALabel(t *testing.T) {
@@ -466,35 +377,4 @@ func TestNameIsALabel(t *testing.T) {
 	}
 	s.kubectlEdit("gpu", `{"spec":{"maxRunners":3}}`)
 	s.until("an edit is taken back", func() bool { return s.pool("gpu").Spec.MaxRunners == 4 })
-}
-
-func (s *syncStage) hasQuota() bool {
-	err := s.client.Get(s.ctx, client.ObjectKey{Namespace: s.ns, Name: "runners"}, &corev1.ResourceQuota{})
-	if client.IgnoreNotFound(err) != nil {
-		s.t.Fatal(err)
-	}
-	return err == nil
-}
-
-// A run that finishes on a removed pool still needs the account that it runs as,
-// and the NetworkPolicy that keeps it in.
-func TestWhatStandsBesideAPoolIsPrunedAfterIt(t *testing.T) {
-	s := newSyncStage(t, overlay("a", "b"))
-	s.poolSync(func(spec *v1alpha1.PoolSyncSpec) { spec.PruneLimit.Percent = 0 })
-	s.ready(v1alpha1.ReasonReconciliationSucceeded)
-	s.drains("a", true)
-	next := overlay("b")
-	next["clusters/dev/kustomization.yaml"] = "resources: [../../pools]\n"
-	_, sync := s.push(next)
-	if names := s.names(sync); names != "ExecutorPool/a ExecutorPool/b ResourceQuota/runners" || !s.hasQuota() {
-		t.Errorf("while a drains: %s", names)
-	}
-	if ready := condition(sync, v1alpha1.ConditionReady); ready.Status != metav1.ConditionTrue || !strings.Contains(ready.Message, "waits for 2 objects") {
-		t.Errorf("Ready is %+v", ready)
-	}
-	s.drains("a", false)
-	s.until("the quota goes", func() bool { return s.names(s.get()) == "ExecutorPool/b" })
-	if s.hasQuota() {
-		t.Error("the quota is there")
-	}
 }
