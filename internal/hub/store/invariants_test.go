@@ -406,26 +406,6 @@ func (m *machine) Check(t *rapid.T) {
 	m.checkFence(t)
 }
 
-// checkFence: a run is taken from a runner only when that cannot be running it
-// any more, or because the run is over.
-func (m *machine) checkFence(t *rapid.T) {
-	for _, id := range m.runs {
-		run, err := m.s.GetRun(background, id)
-		m.ok(t, err)
-		was := m.holding[id]
-		delete(m.holding, id)
-		if run.State != hubv1.RunQueued && !run.State.Terminal() {
-			m.holding[id] = run.Runner
-		}
-		if was == "" || was == m.holding[id] || run.State.Terminal() || m.left[was] {
-			continue
-		}
-		if fenced := m.contact[was].Add(m.s.Limits.Lease + m.s.Limits.Margin); m.clock.Now().Before(fenced) {
-			t.Fatalf("run %s was taken from runner %s, which may be running it until %s", id, was, fenced)
-		}
-	}
-}
-
 // checkHandOff: no run waits while a runner that listens is idle.
 func (m *machine) checkHandOff(t *rapid.T) {
 	pool, _, err := m.s.GetPool(background, "gpu")
