@@ -10,33 +10,31 @@ type Code string
 
 // Codes of problem documents, with the HTTP status they come with.
 const (
-	CodeInvalid            Code = "invalid"                   // 422
-	CodeUnauthenticated    Code = "unauthenticated"           // 401
-	CodeForbidden          Code = "forbidden"                 // 403
-	CodeNotFound           Code = "not_found"                 // 404
-	CodeConflict           Code = "conflict"                  // 409
-	CodePreconditionFailed Code = "precondition_failed"       // 412
-	CodePoolExists         Code = "pool_exists"               // 409
-	CodePoolManagedByGit   Code = "pool_managed_by_git"       // 409
-	CodePoolAtMaximum      Code = "pool_at_maximum"           // 409
-	CodePoolCordoned       Code = "pool_cordoned"             // 409
-	CodePoolRevoked        Code = "pool_revoked"              // 409
-	CodeTokenRedeemed      Code = "token_redeemed"            // 409
-	CodeTokenRefused       Code = "token_refused"             // 401
-	CodeRunnerRetired      Code = "runner_retired"            // 410
-	CodeRunNotHeld         Code = "run_not_held"              // 409
-	CodeLogOffset          Code = "log_offset"                // 409
-	CodeLogRemoved         Code = "log_removed"               // 410
-	CodeProjectUnbound     Code = "project_unbound"           // 409
-	CodeRequirementsUnmet  Code = "requirements_unmet"        // 409
-	CodeAudience           Code = "audience"                  // 403
-	CodeOwner              Code = "owner"                     // 403
-	CodeWaitingForCapacity Code = "waiting_for_pool_capacity" // 409
-	CodeTooLarge           Code = "too_large"                 // 413
-	CodeUnavailable        Code = "unavailable"               // 503
-	CodeStorageUnavailable Code = "storage_unavailable"       // 503
-	CodeStorageDamaged     Code = "storage_damaged"           // 500
-	CodeInternal           Code = "internal"                  // 500
+	CodeInvalid            Code = "invalid"             // 422
+	CodeUnauthenticated    Code = "unauthenticated"     // 401
+	CodeForbidden          Code = "forbidden"           // 403
+	CodeNotFound           Code = "not_found"           // 404
+	CodeConflict           Code = "conflict"            // 409
+	CodePreconditionFailed Code = "precondition_failed" // 412
+	CodePoolExists         Code = "pool_exists"         // 409
+	CodePoolManagedByGit   Code = "pool_managed_by_git" // 409
+	CodePoolAtMaximum      Code = "pool_at_maximum"     // 409
+	CodePoolCordoned       Code = "pool_cordoned"       // 409
+	CodePoolRevoked        Code = "pool_revoked"        // 409
+	CodeTokenRedeemed      Code = "token_redeemed"      // 409
+	CodeTokenRefused       Code = "token_refused"       // 401
+	CodeRunnerRetired      Code = "runner_retired"      // 410
+	CodeRunNotHeld         Code = "run_not_held"        // 409
+	CodeLogOffset          Code = "log_offset"          // 409
+	CodeLogRemoved         Code = "log_removed"         // 410
+	CodeProjectUnbound     Code = "project_unbound"     // 409
+	CodeAudience           Code = "audience"            // 403
+	CodeOwner              Code = "owner"               // 403
+	CodeTooLarge           Code = "too_large"           // 413
+	CodeUnavailable        Code = "unavailable"         // 503
+	CodeStorageUnavailable Code = "storage_unavailable" // 503
+	CodeStorageDamaged     Code = "storage_damaged"     // 500
+	CodeInternal           Code = "internal"            // 500
 )
 
 // Problem is an RFC 9457 problem document. It is the error that hubclient
