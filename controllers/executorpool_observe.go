@@ -151,7 +151,8 @@ func isRunnerOf(xpool *v1alpha1.ExecutorPool, object metav1.Object) bool {
 	return annotations[v1alpha1.AnnotationPoolName] == xpool.Name && annotations[v1alpha1.AnnotationMintKey] != ""
 }
 
-// duplicate names an older ExecutorPool that serves the same hub pool.
+// duplicate names another ExecutorPool that serves the same hub pool and comes
+// before this one.
 func (r *executorPoolReconciler) duplicate(o *observation, pools *v1alpha1.ExecutorPoolList) string {
 	if o.snapshot.Hub == nil {
 		return ""
@@ -161,12 +162,24 @@ func (r *executorPoolReconciler) duplicate(o *observation, pools *v1alpha1.Execu
 		if other.UID == o.xpool.UID || !r.serveTheSame(o, other) {
 			continue
 		}
-		age := other.CreationTimestamp.Compare(o.xpool.CreationTimestamp.Time)
-		if age < 0 || age == 0 && other.Name < o.xpool.Name {
+		if precedes(other, o.xpool, o.snapshot.Hub.Pool.Name) {
 			return other.Name
 		}
 	}
 	return ""
+}
+
+// precedes says which of two ExecutorPools with one hub pool's credential serves
+// it: the one that names it, so that a credential put into the wrong Secret takes
+// nothing from its owner, and then the older one.
+func precedes(a, b *v1alpha1.ExecutorPool, hubPool string) bool {
+	if names := a.HubPoolName() == hubPool; names != (b.HubPoolName() == hubPool) {
+		return names
+	}
+	if age := a.CreationTimestamp.Compare(b.CreationTimestamp.Time); age != 0 {
+		return age < 0
+	}
+	return a.Name < b.Name
 }
 
 // serveTheSame says whether another ExecutorPool serves the same hub pool: by what

@@ -104,3 +104,27 @@ func TestRedact(t *testing.T) {
 		t.Errorf("got %q", got)
 	}
 }
+
+func TestOfTwoPoolsWithOneCredentialTheNamedOneServes(t *testing.T) {
+	xpool := func(name, hubPool string, age time.Duration) *v1alpha1.ExecutorPool {
+		made := metav1.NewTime(time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC).Add(-age))
+		return &v1alpha1.ExecutorPool{
+			ObjectMeta: metav1.ObjectMeta{Name: name, CreationTimestamp: made},
+			Spec:       v1alpha1.ExecutorPoolSpec{HubPool: hubPool},
+		}
+	}
+	for name, pair := range map[string]struct{ first, second *v1alpha1.ExecutorPool }{
+		"its own name beats age":       {xpool("gpu", "", 0), xpool("batch", "", time.Hour)},
+		"a name that it gives too":     {xpool("west", "gpu", 0), xpool("batch", "", time.Hour)},
+		"one that names another pool":  {xpool("west", "gpu", 0), xpool("gpu", "batch", time.Hour)},
+		"of two that name it, age":     {xpool("west", "gpu", time.Hour), xpool("gpu", "", 0)},
+		"of two that do not, age":      {xpool("west", "", time.Hour), xpool("east", "", 0)},
+		"made in one second, the name": {xpool("east", "gpu", 0), xpool("gpu", "", 0)},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if !precedes(pair.first, pair.second, "gpu") || precedes(pair.second, pair.first, "gpu") {
+				t.Errorf("%s does not come before %s", pair.first.Name, pair.second.Name)
+			}
+		})
+	}
+}

@@ -56,6 +56,16 @@ type ExecutorPoolSpec struct {
 	Persistence *Persistence `json:"persistence,omitempty"`
 }
 
+// HubPoolName is the hub pool that the object names: its own name unless
+// spec.hubPool names another. The pool that is served follows from the
+// credential alone.
+func (p *ExecutorPool) HubPoolName() string {
+	if p.Spec.HubPool != "" {
+		return p.Spec.HubPool
+	}
+	return p.Name
+}
+
 // SecretKeyRef names one key of a Secret in the object's own namespace.
 type SecretKeyRef struct {
 	Name string `json:"name"`

@@ -218,10 +218,7 @@ func (h *HubSurface) serving(pool *v1alpha1.ExecutorPool) *hubv1.Pool {
 			}
 		}
 	}
-	if pool.Spec.HubPool != "" {
-		return h.find(pool.Spec.HubPool)
-	}
-	return h.find(pool.Name)
+	return h.find(pool.HubPoolName())
 }
 
 // brokenInGit are the rules that Git's own halves break, by path; nil where Git

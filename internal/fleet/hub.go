@@ -98,11 +98,7 @@ func CrossSurface(pool *v1alpha1.ExecutorPool, hub hubv1.Pool) []v1alpha1.DriftE
 			Path: path, Cause: v1alpha1.DriftRuleBroken, Hub: canonical(atHub), Cluster: canonical(inCluster),
 		})
 	}
-	name := pool.Spec.HubPool
-	if name == "" {
-		name = pool.Name
-	}
-	if name != hub.Name {
+	if name := pool.HubPoolName(); name != hub.Name {
 		add("/spec/hubPool", hub.Name, name)
 	}
 	if pool.Spec.MaxRunners > hub.MaxRunners {
