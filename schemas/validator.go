@@ -1,8 +1,10 @@
 package schemas
 
 import (
+	"cmp"
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 
@@ -172,9 +174,15 @@ func (c *verdict) decode() bool {
 	}
 	track := structuralschema.UnknownFieldPathOptions{TrackUnknownFieldPaths: true}
 	unknown = append(unknown, pruning.PruneWithOptions(c.object.Object, c.kind.structural, true, track)...)
+	more := len(unknown) - maxAlike
+	if more > 0 {
+		slices.Sort(unknown)
+		unknown = unknown[:maxAlike]
+	}
 	for _, path := range unknown {
 		c.add(RuleUnknownField, path, fmt.Sprintf("unknown field %q", path), c.kind.suggestField(path))
 	}
+	c.more(RuleUnknownField, more)
 	defaulting.PruneNonNullableNullsWithoutDefaults(c.object.Object, c.kind.structural)
 	defaulting.Default(c.object.Object, c.kind.structural)
 	// The server takes kind, apiVersion and metadata from the strict reading,
@@ -255,7 +263,27 @@ func blocking(errs field.ErrorList) bool {
 	return false
 }
 
+// maxAlike bounds how many problems of one rule a document is told of. Each is
+// looked up in the text, and a document of a megabyte has room for a hundred
+// thousand unknown fields.
+const maxAlike = 200
+
+// more says that there are others beside those that were added.
+func (c *verdict) more(rule string, count int) {
+	if count > 0 {
+		c.add(rule, "", fmt.Sprintf("and %d more problems of this kind", count), "correct the others first")
+	}
+}
+
 func (c *verdict) addErrors(rule string, errs field.ErrorList) {
+	more := len(errs) - maxAlike
+	if more > 0 {
+		slices.SortFunc(errs, func(a, b *field.Error) int {
+			return cmp.Or(cmp.Compare(a.Field, b.Field), cmp.Compare(a.Detail, b.Detail))
+		})
+		errs = errs[:maxAlike]
+	}
+	defer c.more(rule, more)
 	for _, err := range errs {
 		path := err.Field
 		if path == "<nil>" {

@@ -1,9 +1,11 @@
 package schemas
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -159,5 +161,40 @@ func BenchmarkFirstVerdict(b *testing.B) {
 	document := decodeOne(b, smallestSync)
 	for b.Loop() {
 		mustValidator(b).Validate(document)
+	}
+}
+
+// Each problem is looked up in the text: a hundred thousand of them took hours.
+func TestManyProblemsOfOneKindAreCutShort(t *testing.T) {
+	var unknown, invalid strings.Builder
+	for i := range 20_000 {
+		fmt.Fprintf(&unknown, "  k%05d: 1\n", i)
+		fmt.Fprintf(&invalid, "    k%05d: \"-\"\n", i)
+	}
+	head := "apiVersion: cloop.dev/v1alpha1\nkind: HubPool\nmetadata: {name: gpu}\nspec:\n  maxRunners: 1\n"
+	v, err := NewValidator()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, text := range map[string]string{"unknown fields": head + unknown.String(), "invalid labels": head + "  labels:\n" + invalid.String()} {
+		t.Run(name, func(t *testing.T) {
+			documents, problems := Decode("f.yaml", []byte(text))
+			if len(documents) != 1 || len(problems) > 0 {
+				t.Fatalf("%d documents, %v", len(documents), problems)
+			}
+			first := v.Validate(documents[0])
+			more := 0
+			for _, problem := range first {
+				if strings.HasPrefix(problem.Message, "and ") && strings.Contains(problem.Message, "more problems of this kind") {
+					more++
+				}
+			}
+			if len(first) > 500 || name == "unknown fields" && more != 1 {
+				t.Errorf("%d problems, %d times more", len(first), more)
+			}
+			if again := v.Validate(documents[0]); !slices.Equal(first, again) {
+				t.Error("another time it tells of others")
+			}
+		})
 	}
 }
