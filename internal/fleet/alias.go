@@ -32,7 +32,7 @@ func (a *aliases) add(name string, data []byte) error {
 		count := expansion{sizes: map[*yaml.Node]int{}}
 		count.size(&document)
 		if a.total = min(a.total+count.aliased, maxAliased+1); a.total > maxAliased {
-			return fmt.Errorf("%w: the aliases of %s stand for more than %d values, or for themselves", errBounds, name, maxAliased)
+			return fmt.Errorf("%w: the aliases of %s stand for more than %d values, or for themselves", errFile, name, maxAliased)
 		}
 		for _, text := range count.texts {
 			if err := a.add(name, []byte(text)); err != nil {

@@ -190,7 +190,11 @@ func pathReason(err error) error {
 		return errors.New("there is no such file or directory")
 	}
 	if inner := (*fs.PathError)(nil); errors.As(err, &inner) {
-		return inner.Err
+		err = inner.Err
+	}
+	if strings.Contains(err.Error(), "path escapes") {
+		// os.Root's words; it has no error to compare with.
+		return errors.New("it leads out of the repository")
 	}
 	return err
 }

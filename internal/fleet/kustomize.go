@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"os"
 	"path"
 	"path/filepath"
 	"strings"
@@ -139,6 +140,10 @@ type overlaidFile struct {
 func (o overlaidFile) ReadFile(name string) ([]byte, error) {
 	if filepath.Clean(name) == o.path {
 		return o.data, nil
+	}
+	if info, err := os.Stat(name); err == nil && info.Size() > maxFile {
+		// Such as what a generator takes in; the scan has bounded the rest.
+		return nil, fmt.Errorf("%w: %s is larger than %d MiB", errBounds, filepath.Base(name), maxFile>>20)
 	}
 	data, err := o.FileSystem.ReadFile(name)
 	if err != nil {

@@ -24,32 +24,43 @@ type target struct {
 	Namespace          string `yaml:"namespace"`
 	LabelSelector      string `yaml:"labelSelector"`
 	AnnotationSelector string `yaml:"annotationSelector"`
+
+	// compiled: pattern → its expression, nil for one that kustomize refuses. A
+	// target is asked about every object.
+	compiled map[string]*regexp.Regexp
 }
 
 // selects says whether the target means an object that had one of the names.
 func (t *target) selects(obj *unstructured.Unstructured, names ...string) bool {
 	gvk := obj.GroupVersionKind()
-	if !matches(t.Group, gvk.Group) || !matches(t.Version, gvk.Version) || !matches(t.Kind, gvk.Kind) {
+	if !t.matches(t.Group, gvk.Group) || !t.matches(t.Version, gvk.Version) || !t.matches(t.Kind, gvk.Kind) {
 		return false
 	}
-	if obj.GetNamespace() != "" && !matches(t.Namespace, obj.GetNamespace()) {
+	if obj.GetNamespace() != "" && !t.matches(t.Namespace, obj.GetNamespace()) {
 		return false
 	}
 	named := false
 	for _, name := range names {
-		named = named || matches(t.Name, name)
+		named = named || t.matches(t.Name, name)
 	}
 	return named && selectorMatches(t.LabelSelector, obj.GetLabels()) && selectorMatches(t.AnnotationSelector, obj.GetAnnotations())
 }
 
 // matches errs on the side of a match: a pattern that kustomize refuses is
 // reported by kustomize.
-func matches(pattern, value string) bool {
+func (t *target) matches(pattern, value string) bool {
 	if pattern == "" {
 		return true
 	}
-	expression, err := regexp.Compile("^(?:" + pattern + ")$")
-	return err != nil || expression.MatchString(value)
+	expression, known := t.compiled[pattern]
+	if !known {
+		expression, _ = regexp.Compile("^(?:" + pattern + ")$")
+		if t.compiled == nil {
+			t.compiled = map[string]*regexp.Regexp{}
+		}
+		t.compiled[pattern] = expression
+	}
+	return expression == nil || expression.MatchString(value)
 }
 
 func selectorMatches(text string, set map[string]string) bool {
@@ -146,6 +157,11 @@ func (p position) move(node *yaml.Node) {
 // patch adds a patch's documents, or its operations, to the layers. What cannot
 // be read is kustomize's to report: here it only sets nothing.
 func (s *scan) patch(file string, data []byte, at position, selected *target) {
+	s.applied(len(data), selected)
+	var document yaml.Node
+	if bytes.Contains(data, []byte("copy")) && yaml.Unmarshal(data, &document) == nil {
+		s.growth.find(&document, 0)
+	}
 	if operations := decodeOperations(data, at); operations != nil {
 		s.layers = append(s.layers, layer{file: file, operations: operations, patch: true, target: selected})
 		return

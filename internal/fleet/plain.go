@@ -116,7 +116,11 @@ func plainFile(s *scan, name string) ([]byte, *schemas.Problem, error) {
 	// Aliases stand for nothing in another file.
 	s.aliased = aliases{}
 	data, err := s.read(name)
-	if err == nil || errors.Is(err, errBounds) {
+	switch {
+	case errors.Is(err, errFile):
+		problem := located(broken(RuleTooLarge, err.Error()), name)
+		return nil, &problem, nil
+	case err == nil || errors.Is(err, errBounds):
 		return data, nil, err
 	}
 	problem := located(broken(RuleBuild, pathReason(err).Error()), name)

@@ -50,6 +50,7 @@ type scan struct {
 	bytes  int64
 	// aliased counts what the scan reads; kustomize's own reads count apart.
 	aliased aliases
+	growth  growth
 	layers  []layer
 	// problems that have a position of their own, better than what kustomize says.
 	problems []schemas.Problem
@@ -70,6 +71,22 @@ type kustomizationFile struct {
 	Generators            []yaml.Node  `yaml:"generators"`
 	Transformers          []yaml.Node  `yaml:"transformers"`
 	Validators            []yaml.Node  `yaml:"validators"`
+	Vars                  []yaml.Node  `yaml:"vars"`
+	ConfigMapGenerator    []generator  `yaml:"configMapGenerator"`
+	SecretGenerator       []generator  `yaml:"secretGenerator"`
+	Replacements          []fileEntry  `yaml:"replacements"`
+}
+
+// generator is what a ConfigMap or Secret is made from.
+type generator struct {
+	Files []string `yaml:"files"`
+	Envs  []string `yaml:"envs"`
+	Env   string   `yaml:"env"`
+}
+
+// fileEntry is an entry that may stand in a file of its own.
+type fileEntry struct {
+	Path yaml.Node `yaml:"path"`
 }
 
 type patchEntry struct {
@@ -97,7 +114,11 @@ var free = map[string]bool{
 	"images": true, "imageTags": true, "vars": true, "replicas": true, "buildMetadata": true, "literals": true,
 }
 
-var errBounds = errors.New("beyond the bounds")
+var (
+	errBounds = errors.New("beyond the bounds")
+	// errFile is one file beyond them, which says nothing of the others.
+	errFile = fmt.Errorf("a file %w", errBounds)
+)
 
 // kustomizationIn finds a directory's kustomization; "" where there is none.
 func kustomizationIn(root *os.Root, dir string) (name string, err error) {
@@ -132,11 +153,16 @@ func (s *scan) read(name string) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	s.bytes += int64(len(data))
-	if len(data) > maxFile || s.bytes > maxRootBytes {
-		return nil, fmt.Errorf("%w: %s is larger than %d MiB, or what is read for this root together larger than %d MiB",
-			errBounds, name, maxFile>>20, maxRootBytes>>20)
+	if s.bytes += int64(len(data)); s.bytes > maxRootBytes {
+		return nil, fmt.Errorf("%w: what is read for this root is together larger than %d MiB", errBounds, maxRootBytes>>20)
 	}
+	switch {
+	case len(data) > maxFile:
+		return nil, fmt.Errorf("%w: %s is larger than %d MiB", errFile, name, maxFile>>20)
+	case valuesIn(data) > maxValues:
+		return nil, fmt.Errorf("%w: %s has more than %d values", errFile, name, maxValues)
+	}
+	s.growth.references += int64(bytes.Count(data, []byte("$(")))
 	return data, s.aliased.add(name, data)
 }
 
@@ -167,7 +193,12 @@ func (s *scan) visit(ctx context.Context, dir, file string, depth int) error {
 	if err := document.Decode(&kustomization); err != nil {
 		s.syntax(file, err)
 	}
-	return s.follow(ctx, dir, file, &kustomization, depth)
+	first := len(s.layers)
+	if err := s.follow(ctx, dir, file, &kustomization, depth); err != nil {
+		return err
+	}
+	s.grows(dir, &document, &kustomization, len(data), first)
+	return s.growth.tooLarge()
 }
 
 var errorLine = regexp.MustCompile(`line (\d+): `)
@@ -200,6 +231,11 @@ func (s *scan) follow(ctx context.Context, dir, file string, k *kustomizationFil
 	}
 	for i := range k.PatchesStrategicMerge {
 		if err := s.strategicMerge(dir, file, &k.PatchesStrategicMerge[i]); err != nil {
+			return err
+		}
+	}
+	for i := range k.Replacements {
+		if err := s.replacementFile(dir, file, &k.Replacements[i].Path); err != nil {
 			return err
 		}
 	}
@@ -244,6 +280,22 @@ func (s *scan) resource(ctx context.Context, dir, file string, entry *yaml.Node,
 	return nil
 }
 
+// replacementFile reads replacements that stand in a file.
+func (s *scan) replacementFile(dir, file string, entry *yaml.Node) error {
+	if entry.Value == "" {
+		return nil
+	}
+	data, err := s.read(path.Join(dir, entry.Value))
+	if err != nil {
+		return s.unreadable(file, entry, err)
+	}
+	var document yaml.Node
+	if yaml.Unmarshal(data, &document) == nil {
+		s.growth.find(&document, 0)
+	}
+	return nil
+}
+
 // plugin scans one generator, transformer or validator: a file, a directory or
 // its text. A plugin's configuration may have kustomize load any text in it.
 func (s *scan) plugin(ctx context.Context, dir, file string, entry *yaml.Node, depth int) error {
@@ -274,7 +326,14 @@ func (s *scan) plugin(ctx context.Context, dir, file string, entry *yaml.Node, d
 			// The end, or text that kustomize cannot read either.
 			return nil //nolint:nilerr // an entry that names no file is the plugin's text itself
 		}
+		if len(document.Content) == 1 && document.Content[0].Kind != yaml.MappingNode {
+			// Neither a file nor the plugin's text: kustomize would look elsewhere.
+			s.missing(file, entry, fs.ErrNotExist)
+			return nil
+		}
 		s.refuseRemote(file, &document, true)
+		s.growth.find(&document, 0)
+		s.growth.added += int64(len(text)) * int64(s.objects())
 	}
 }
 
@@ -307,13 +366,26 @@ func (s *scan) refuseRemote(file string, node *yaml.Node, all bool) {
 	}
 }
 
+// objects counts those that were read so far.
+func (s *scan) objects() (count int) {
+	for i := range s.layers {
+		if s.layers[i].document != nil && !s.layers[i].patch {
+			count++
+		}
+	}
+	return count
+}
+
+// missing refuses the root: what kustomize does not find in the repository it
+// takes for an address, and fetches.
 func (s *scan) missing(file string, entry *yaml.Node, err error) {
+	s.refused = true
 	if remote.MatchString(entry.Value) {
 		return
 	}
 	reason := "no such file or directory"
 	if !errors.Is(err, fs.ErrNotExist) {
-		reason = err.Error()
+		reason = pathReason(err).Error()
 	}
 	problem := broken(RuleMissingReference, fmt.Sprintf("%s: %s", entry.Value, reason))
 	problem.File, problem.Line, problem.Column = file, entry.Line, entry.Column
