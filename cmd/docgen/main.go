@@ -1,10 +1,12 @@
 // Command docgen writes the parts of docs/reference that come from Go code: the
 // command line, the hub's HTTP API, the reasons and codes with what to do about
-// each, and the rules of fleet check.
+// each, and the rules of fleet check. It also notes which Kubernetes belongs to
+// the code, for a program that is called outside the repository.
 //
-// In: the code it is compiled with, and the source of apis/ below the
-// repository's folder (-C, default "."). Out: commands.md, openapi.json,
-// reasons.md and rules.md, always the same for the same code.
+// In: the code it is compiled with, and the sources of apis/ and
+// e2e/cluster/kubernetes below the repository's folder (-C, default "."). Out:
+// commands.md, openapi.json, reasons.md, rules.md and
+// e2e/cluster/kubernetes.version, always the same for the same code.
 package main
 
 import (
@@ -17,6 +19,7 @@ import (
 	"os"
 	"path/filepath"
 
+	"cloop.dev/cloop/e2e/cluster"
 	"cloop.dev/cloop/internal/cli"
 	"cloop.dev/cloop/internal/hub/api"
 )
@@ -39,6 +42,13 @@ func run(root string) error {
 	}
 	description, err := openAPI()
 	if err != nil {
+		return err
+	}
+	kubernetes, err := cluster.SourceName(root)
+	if err != nil {
+		return err
+	}
+	if err := os.WriteFile(filepath.Join(root, "e2e", "cluster", "kubernetes.version"), []byte(kubernetes+"\n"), 0o644); err != nil {
 		return err
 	}
 	folder := filepath.Join(root, "docs", "reference")

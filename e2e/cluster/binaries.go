@@ -3,6 +3,7 @@ package cluster
 import (
 	"context"
 	"crypto/sha256"
+	_ "embed" // the name of the sources
 	"encoding/hex"
 	"errors"
 	"fmt"
@@ -11,6 +12,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"strings"
 )
 
 // Environment variables that name finished programs.
@@ -48,8 +50,10 @@ func (b *Binaries) slots() map[string]*[]string {
 
 // FindBinaries finds the programs: the binary that CLOOP_KUBERNETES names,
 // else what is in KUBEBUILDER_ASSETS, and for the rest the binary in the
-// user's cache, which is built from this repository where it is missing (some
-// ten minutes on two cores, told to progress, which may be nil).
+// user's cache. Within the repository it is the one of these sources, and built
+// where it is missing (some ten minutes on two cores, told to progress, which
+// may be nil); elsewhere it is the one of the sources that this program was
+// built with.
 func FindBinaries(ctx context.Context, progress io.Writer) (Binaries, error) {
 	if progress == nil {
 		progress = io.Discard
@@ -64,18 +68,9 @@ func FindBinaries(ctx context.Context, progress io.Writer) (Binaries, error) {
 	if err != nil || complete {
 		return found, err
 	}
-	source, err := findSource()
+	binary, err := cachedOrBuilt(ctx, progress)
 	if err != nil {
 		return Binaries{}, err
-	}
-	binary, err := source.cached()
-	if err != nil {
-		return Binaries{}, err
-	}
-	if executable(binary) != nil {
-		if err := source.build(ctx, binary, progress); err != nil {
-			return Binaries{}, err
-		}
 	}
 	built := multiCall(binary)
 	for name, slot := range found.slots() {
@@ -84,6 +79,26 @@ func FindBinaries(ctx context.Context, progress io.Writer) (Binaries, error) {
 		}
 	}
 	return found, nil
+}
+
+// cachedOrBuilt is the binary in the user's cache.
+func cachedOrBuilt(ctx context.Context, progress io.Writer) (string, error) {
+	source, notHere := findSource()
+	if notHere != nil {
+		source = builtWith()
+	}
+	binary, err := source.cached()
+	if err != nil {
+		return "", err
+	}
+	if executable(binary) == nil {
+		return binary, nil
+	}
+	if notHere != nil {
+		return "", fmt.Errorf("no Kubernetes %s to run: %w, which builds one (some ten minutes, once) and keeps it as %s; "+
+			"or set %s to a finished binary, or %s to a directory with all programs", source.version, notHere, binary, EnvKubernetes, EnvAssets)
+	}
+	return binary, source.build(ctx, binary, progress)
 }
 
 // assets returns what a directory has of the programs.
@@ -157,9 +172,41 @@ func findSource() (source, error) {
 			}
 		}
 	}
-	return source{}, fmt.Errorf("no Kubernetes to run: work inside the repository of %s, which builds one, "+
-		"or set %s to a finished binary or %s to a directory with all programs", modulePath, EnvKubernetes, EnvAssets)
+	return source{}, fmt.Errorf("run this once inside a checkout of %s", modulePath)
 }
+
+// sourceName is written by cmd/docgen: the version and the digest of the sources
+// beside this package, which no program can embed, as they are another module.
+//
+//go:embed kubernetes.version
+var sourceName string
+
+// builtWith is the source that this program was built beside. Only its name is
+// known, so nothing can be built from it.
+func builtWith() source {
+	version, digest, _ := cutLast(strings.TrimSpace(sourceName), "-")
+	return source{version: version, digest: digest}
+}
+
+func cutLast(text, separator string) (before, after string, found bool) {
+	at := strings.LastIndex(text, separator)
+	if at < 0 {
+		return text, "", false
+	}
+	return text[:at], text[at+len(separator):], true
+}
+
+// SourceName names the sources of the multi-call binary in a repository by
+// version and digest, as the cache does.
+func SourceName(repository string) (string, error) {
+	s, err := readSource(filepath.Join(repository, "e2e", "cluster", "kubernetes"))
+	if err != nil {
+		return "", err
+	}
+	return s.name(), nil
+}
+
+func (s source) name() string { return s.version + "-" + s.digest }
 
 func readSource(dir string) (source, error) {
 	digest := sha256.New()
@@ -188,5 +235,5 @@ func (s source) cached() (string, error) {
 	if err != nil {
 		return "", fmt.Errorf("no cache directory for the Kubernetes binary (set HOME, or %s): %w", EnvKubernetes, err)
 	}
-	return filepath.Join(cache, "cloop", "kubernetes", s.version+"-"+s.digest, "kubernetes"), nil
+	return filepath.Join(cache, "cloop", "kubernetes", s.name(), "kubernetes"), nil
 }

@@ -61,10 +61,39 @@ func TestAssetsAreCompletedFromTheCache(t *testing.T) {
 	}
 }
 
-func TestSourceOutsideTheRepositoryIsToldHow(t *testing.T) {
+// An installed cloop finds what was built for it, wherever it is called.
+func TestCachedBinaryIsFoundOutsideTheRepository(t *testing.T) {
+	t.Setenv(EnvKubernetes, "")
+	t.Setenv(EnvAssets, "")
+	t.Setenv("XDG_CACHE_HOME", t.TempDir())
 	t.Chdir(t.TempDir())
-	if _, err := findSource(); err == nil || !strings.Contains(err.Error(), EnvKubernetes) {
-		t.Errorf("error %v does not say what to set", err)
+	binary, err := builtWith().cached()
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = FindBinaries(t.Context(), nil)
+	for _, word := range []string{builtWith().version, binary, EnvKubernetes, EnvAssets, "checkout of " + modulePath} {
+		if err == nil || !strings.Contains(err.Error(), word) {
+			t.Errorf("error %v does not say %s", err, word)
+		}
+	}
+	if err := os.MkdirAll(filepath.Dir(binary), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	writeProgram(t, binary)
+	found, err := FindBinaries(t.Context(), nil)
+	if err != nil || !slices.Equal(found.Etcd, []string{binary, "etcd"}) {
+		t.Errorf("etcd is %q, %v, want %s", found.Etcd, err, binary)
+	}
+}
+
+func TestTheProgramKnowsItsSources(t *testing.T) {
+	source, err := findSource()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := builtWith(); got.version != source.version || got.digest != source.digest {
+		t.Errorf("the program was built with %s, the sources are %s: run make generate", got.name(), source.name())
 	}
 }
 

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"net/http"
 	"os"
+	"os/exec"
 	"strings"
 	"time"
 
@@ -41,12 +42,19 @@ func healthOf(part string) string  { return part + "-health" }
 
 // startCluster brings up a control plane of our own, or opens an existing one.
 func (s *System) startCluster(ctx context.Context, o Options) error {
+	if s.Kubeconfig = s.state.Kubeconfig; s.Kubeconfig != "" {
+		if kubectl, err := exec.LookPath("kubectl"); err == nil {
+			// Nothing else of a Kubernetes is needed on an existing cluster.
+			s.Kubectl = []string{kubectl}
+			return s.connectCluster()
+		}
+	}
 	binaries, err := cluster.FindBinaries(ctx, o.Progress)
 	if err != nil {
 		return err
 	}
 	s.Kubectl = binaries.Kubectl
-	if s.Kubeconfig = s.state.Kubeconfig; s.Kubeconfig == "" {
+	if s.Kubeconfig == "" {
 		up, err := cluster.Up(ctx, cluster.Options{Dir: s.path("cluster"), Binaries: binaries})
 		if err != nil {
 			return err
