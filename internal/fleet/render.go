@@ -48,8 +48,13 @@ func (r *DriftReport) Text() string {
 			}
 		}
 	}
+	// A pool has an entry for the hub and one for each cluster.
+	named := map[string]bool{}
+	for i := range r.Pools {
+		named[r.Pools[i].Pool] = true
+	}
 	if !r.Any() {
-		fmt.Fprintf(&b, "No drift: %s compared.\n", count.Of(len(r.Pools), "pool"))
+		fmt.Fprintf(&b, "No drift: %s compared.\n", count.Of(len(named), "pool"))
 	}
 	for _, cause := range causes {
 		fmt.Fprintf(&b, "%s: %s\n", cause, CauseRemedy(cause))
