@@ -24,7 +24,8 @@ func (a *app) newDevCommand() *cobra.Command {
 		Short: "A whole system on this machine: control plane, node, hub, Git",
 		Long: `Run a whole cloop on this machine: a real Kubernetes control plane, a node that
 runs Pods as local processes, the hub, both controllers and a Git server.
-Everything that it keeps is in one directory, and down removes it.`,
+Everything that it keeps is in one directory, which up makes or finds empty, and
+down removes it and nothing else.`,
 	}
 	var dir string
 	cmd.PersistentFlags().StringVar(&dir, "dir", "", "`DIR` that holds the system (default: cloop/dev, cloop/demo for demo, in $XDG_STATE_HOME or ~/.local/state)")

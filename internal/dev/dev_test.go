@@ -4,10 +4,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
+	"net"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -16,6 +19,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"cloop.dev/cloop/e2e/cluster"
+	"sigs.k8s.io/yaml"
+
 	"cloop.dev/cloop/internal/fleet"
 	"cloop.dev/cloop/schemas"
 )
@@ -179,7 +184,7 @@ func TestASystemWhoseStateIsLostCanBeTakenDown(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if _, err := prepare(Options{Dir: own}); err == nil || !strings.Contains(err.Error(), "cloop dev down --dir "+own) {
+	if _, err := prepare(Options{Dir: own}, false); err == nil || !strings.Contains(err.Error(), "cloop dev down --dir "+own) {
 		t.Errorf("up says %v", err)
 	}
 	if err := Down(t.Context(), own); err != nil {
@@ -236,6 +241,125 @@ func TestDownWithoutASystemRemovesNothing(t *testing.T) {
 	}
 }
 
+func TestDownRemovesWhatUpMadeAndNothingElse(t *testing.T) {
+	for name, test := range map[string]struct {
+		state string
+		stray bool
+		stays bool
+	}{
+		"a directory that up made":              {`{"ports":{}}`, false, false},
+		"a directory that was there":            {`{"ports":{},"found":true}`, false, true},
+		"somebody's file in one that up made":   {`{"ports":{}}`, true, true},
+		"somebody's file in one that was there": {`{"ports":{},"found":true}`, true, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			dir := filepath.Join(t.TempDir(), "system")
+			files := map[string]string{stateName: test.state, "pki/ca.key": "", "work/fleet/a": "", "hub.yaml": "", "logs/hub.log": "", "node/volumes/v": ""}
+			if test.stray {
+				files["precious"], files["notes/today"] = "", ""
+			}
+			for name, content := range files {
+				name = filepath.Join(dir, name)
+				if err := os.MkdirAll(filepath.Dir(name), 0o700); err != nil {
+					t.Fatal(err)
+				}
+				if err := os.WriteFile(name, []byte(content), 0o600); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if err := Down(t.Context(), dir); err != nil {
+				t.Fatal(err)
+			}
+			var left []string
+			entries, err := os.ReadDir(dir)
+			for _, entry := range entries {
+				left = append(left, entry.Name())
+			}
+			if (err == nil) != test.stays {
+				t.Errorf("the directory: %v, stays is to be %t", err, test.stays)
+			}
+			if want := []string{"notes", "precious"}; test.stray != slices.Equal(left, want) || !test.stray && len(left) > 0 {
+				t.Errorf("left is %v", left)
+			}
+		})
+	}
+}
+
+func TestUpTakesNoDirectoryOfSomebodyElse(t *testing.T) {
+	dir := t.TempDir()
+	if found, err := openDirectory(dir); !found || err != nil {
+		t.Errorf("an empty one: %t, %v", found, err)
+	}
+	if found, err := openDirectory(filepath.Join(dir, "a", "new one")); found || err != nil {
+		t.Errorf("a new one: %t, %v", found, err)
+	}
+	_, err := Up(t.Context(), Options{Dir: dir, Progress: io.Discard})
+	if err == nil || !strings.Contains(err.Error(), "a in it is no part of a system: give a directory of its own with --dir") {
+		t.Errorf("one with something in it: %v", err)
+	}
+	if err := os.WriteFile(filepath.Join(dir, "a", stateName+".new"), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Remove(filepath.Join(dir, "a", "new one")); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := openDirectory(filepath.Join(dir, "a")); err != nil {
+		t.Errorf("one in which up was killed at once: %v", err)
+	}
+}
+
+func TestTroubleWithTheDirectorySaysWhatToDo(t *testing.T) {
+	dir := t.TempDir()
+	file := filepath.Join(dir, "file")
+	if err := os.WriteFile(file, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for name, test := range map[string]struct{ dir, says string }{
+		"below a file":  {filepath.Join(file, "d"), "give a directory that can be written with --dir"},
+		"a long name":   {filepath.Join(dir, strings.Repeat("x", 300)), "give a directory that can be written with --dir"},
+		"not writable":  {"/proc/cloop", ""},
+		"a file itself": {file, "give a directory that can be written with --dir"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if _, err := Up(t.Context(), Options{Dir: test.dir, Progress: io.Discard}); err == nil || !strings.Contains(err.Error(), test.says) {
+				t.Errorf("up says %v, want %q", err, test.says)
+			}
+		})
+	}
+	full := advise(dir, fmt.Errorf("write: %w", syscall.ENOSPC))
+	if !errors.Is(full, syscall.ENOSPC) || !strings.Contains(full.Error(), "MiB left: free some, or give another directory with --dir") {
+		t.Errorf("a full disk: %v", full)
+	}
+	if err := advise(dir, errNever); !errors.Is(err, errNever) || strings.Contains(err.Error(), "--dir") {
+		t.Errorf("another error: %v", err)
+	}
+}
+
+func TestATakenPortIsNamed(t *testing.T) {
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = listener.Close() })
+	s := &System{Dir: t.TempDir(), state: state{Ports: map[string]int{healthOf(executorPart): listener.Addr().(*net.TCPAddr).Port}}}
+	err = s.portsFree(executorPart)
+	if err == nil || !strings.Contains(err.Error(), listener.Addr().String()) || !strings.Contains(err.Error(), "end that one") {
+		t.Errorf("a taken port: %v", err)
+	}
+	if err := s.portsFree(hubPart); err != nil {
+		t.Errorf("ports of another part: %v", err)
+	}
+}
+
+func TestConfigurationsHoldAnyPath(t *testing.T) {
+	for _, path := range []string{"/tmp/a: b #c/it's", "/tmp/Ünïcode “dir”", "- x", "/a\\b", "{{.}}"} {
+		var back struct{ CAFile string }
+		if err := yaml.Unmarshal([]byte("caFile: "+yamlText(path)+"\n"), &back); err != nil || back.CAFile != path {
+			t.Errorf("%q comes back as %q, %v", path, back.CAFile, err)
+		}
+	}
+}
+
 func TestASystemIsChangedByOneCommandAtATime(t *testing.T) {
 	dir := t.TempDir()
 	unlock, err := lock(dir)
@@ -256,14 +380,14 @@ func TestASystemIsChangedByOneCommandAtATime(t *testing.T) {
 func TestASystemStaysOnTheClusterItWasBroughtUpOn(t *testing.T) {
 	dir := t.TempDir()
 	first := &System{Dir: dir}
-	if err := first.keepState("/theirs"); err != nil {
+	if err := first.keepState("/theirs", false); err != nil {
 		t.Fatal(err)
 	}
 	again := &System{Dir: dir}
-	if err := again.keepState(""); err != nil || again.state.Kubeconfig != "/theirs" {
+	if err := again.keepState("", false); err != nil || again.state.Kubeconfig != "/theirs" {
 		t.Errorf("a second up stands on %q, %v", again.state.Kubeconfig, err)
 	}
-	if err := again.keepState("/others"); err == nil || !strings.Contains(err.Error(), "take it down first") {
+	if err := again.keepState("/others", false); err == nil || !strings.Contains(err.Error(), "take it down first") {
 		t.Errorf("another cluster: %v", err)
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"encoding/pem"
 	"errors"
 	"fmt"
+	"net"
 	"net/http"
 	"os"
 	"os/exec"
@@ -18,6 +19,7 @@ import (
 
 	"cloop.dev/cloop/apis/hubv1"
 	"cloop.dev/cloop/e2e/cluster"
+	"cloop.dev/cloop/internal/atomicfile"
 	"cloop.dev/cloop/internal/hubclient"
 )
 
@@ -112,8 +114,8 @@ func (s *System) startHub(ctx context.Context) error {
     path: ./hub
     interval: 1m
     caFile: %s
-`, SyncName, s.GitURL("fleet"), branch, s.CAFile)
-	if err := os.WriteFile(s.path("hub.yaml"), []byte(config), 0o600); err != nil {
+`, SyncName, s.GitURL("fleet"), branch, yamlText(s.CAFile))
+	if err := atomicfile.Write(s.path("hub.yaml"), []byte(config), 0o600); err != nil {
 		return err
 	}
 	if err := s.start(hubPart); err != nil {
@@ -193,8 +195,30 @@ func (s *System) start(part string) error {
 	if s.processes.Alive(part) {
 		return nil
 	}
+	if err := s.portsFree(part); err != nil {
+		return err
+	}
 	if _, err := s.processes.Start(part, append([]string{s.executable}, s.arguments(part)...), environment()); err != nil {
 		return fmt.Errorf("start the %s: %w", part, err)
+	}
+	return nil
+}
+
+// portsFree says which of a part's ports another program has taken. They were
+// free when the system was made, and cannot change: addresses are in Git.
+func (s *System) portsFree(part string) error {
+	for _, name := range []string{part, metricsOf(part), healthOf(part)} {
+		if s.state.Ports[name] == 0 {
+			continue
+		}
+		listener, err := net.Listen("tcp", s.address(name))
+		if err != nil {
+			return fmt.Errorf("start the %s: another program has taken its address %s: end that one, or take the system down and up again, which picks others: %w",
+				part, s.address(name), err)
+		}
+		if err := listener.Close(); err != nil {
+			return err
+		}
 	}
 	return nil
 }

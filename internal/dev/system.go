@@ -87,12 +87,21 @@ type state struct {
 	Kubeconfig string `json:"kubeconfig,omitempty"`
 	// Seeded is true once PublishSeed was through.
 	Seeded bool `json:"seeded,omitempty"`
+	// Found is true where the directory was there before.
+	Found bool `json:"found,omitempty"`
 }
 
 // Up brings the system up, starting only what does not run. A system that was
-// brought up half is completed.
+// brought up half is completed. The directory must be missing, empty or a
+// system's.
 func Up(ctx context.Context, o Options) (*System, error) {
-	if err := os.MkdirAll(o.Dir, 0o700); err != nil {
+	s, err := up(ctx, o)
+	return s, advise(o.Dir, err)
+}
+
+func up(ctx context.Context, o Options) (*System, error) {
+	found, err := openDirectory(o.Dir)
+	if err != nil {
 		return nil, err
 	}
 	unlock, err := lock(o.Dir)
@@ -100,7 +109,7 @@ func Up(ctx context.Context, o Options) (*System, error) {
 		return nil, err
 	}
 	defer unlock()
-	s, err := prepare(o)
+	s, err := prepare(o, found)
 	if err != nil {
 		return nil, err
 	}
@@ -129,7 +138,8 @@ func Up(ctx context.Context, o Options) (*System, error) {
 }
 
 // Down ends every process that Up started in dir, takes what it put into an
-// existing cluster out again and removes dir. Without a system it does nothing.
+// existing cluster out again and removes what it made in dir, and dir itself if
+// it made that. Without a system it does nothing.
 func Down(ctx context.Context, dir string) error {
 	kept, err := os.ReadFile(stateFile(dir))
 	if errors.Is(err, fs.ErrNotExist) {
@@ -180,7 +190,7 @@ func Down(ctx context.Context, dir string) error {
 	} else if err := cluster.Down(ctx, filepath.Join(dir, "cluster")); err != nil {
 		return err
 	}
-	return os.RemoveAll(dir)
+	return removeMade(dir, st.Found)
 }
 
 // Status lists the processes of the system in dir; none without a system.
@@ -217,12 +227,12 @@ func (s *System) path(elements ...string) string {
 	return filepath.Join(append([]string{s.Dir}, elements...)...)
 }
 
-func stateFile(dir string) string { return filepath.Join(dir, "system.json") }
+func stateFile(dir string) string { return filepath.Join(dir, stateName) }
 
 // prepare makes or finds what needs no process: ports, certificates, names.
-func prepare(o Options) (*System, error) {
+func prepare(o Options, found bool) (*System, error) {
 	s := &System{Dir: o.Dir, executable: o.Executable, processes: cluster.Processes{Dir: o.Dir}}
-	if err := s.keepState(o.Kubeconfig); err != nil {
+	if err := s.keepState(o.Kubeconfig, found); err != nil {
 		return nil, err
 	}
 	now := time.Now()
@@ -258,7 +268,7 @@ func prepare(o Options) (*System, error) {
 
 // keepState reads system.json, and picks free ports where there is none. The
 // cluster is chosen once; an empty kubeconfig agrees with any choice.
-func (s *System) keepState(kubeconfig string) error {
+func (s *System) keepState(kubeconfig string, found bool) error {
 	kept, err := os.ReadFile(stateFile(s.Dir))
 	if err == nil {
 		if err := json.Unmarshal(kept, &s.state); err != nil {
@@ -272,7 +282,7 @@ func (s *System) keepState(kubeconfig string) error {
 	if !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
-	s.state = state{Ports: map[string]int{}, Kubeconfig: kubeconfig}
+	s.state = state{Ports: map[string]int{}, Kubeconfig: kubeconfig, Found: found}
 	listening := []string{hubPart, gitPart, metricsOf(executorPart), metricsOf(fleetPart), healthOf(executorPart), healthOf(fleetPart)}
 	ports, err := cluster.PickPorts(len(listening))
 	if err != nil {
