@@ -125,16 +125,7 @@ func (s *stage) startController() {
 	if err := addExecutorPool(mgr, opts, recorder, s.clock, testGrace); err != nil {
 		s.t.Fatal(err)
 	}
-	ctx, cancel := context.WithCancel(context.Background())
-	done := make(chan error, 1)
-	go func() { done <- mgr.Start(ctx) }()
-	s.stop = func() {
-		cancel()
-		if err := <-done; err != nil {
-			s.t.Error(err)
-		}
-		s.stop = func() {}
-	}
+	s.stop = start(s.t, mgr)
 }
 
 // releaseFinalizers lets the namespace of a test that ends early go.

@@ -1,7 +1,11 @@
 package controllers
 
 import (
+	"context"
+	"sync"
 	"testing"
+
+	"sigs.k8s.io/controller-runtime/pkg/manager"
 
 	"cloop.dev/cloop/e2e/cluster/clustertest"
 )
@@ -11,4 +15,17 @@ import (
 func TestMain(m *testing.M) {
 	runReplica()
 	clustertest.Main(m)
+}
+
+// start runs a manager until stop is called, which may be called again.
+func start(t *testing.T, mgr manager.Manager) (stop func()) {
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	go func() { done <- mgr.Start(ctx) }()
+	return sync.OnceFunc(func() {
+		cancel()
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+	})
 }

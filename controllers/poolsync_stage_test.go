@@ -131,16 +131,7 @@ func (s *syncStage) startController() {
 	if err := addPoolSync(mgr, opts, recorder, s.clock); err != nil {
 		s.t.Fatal(err)
 	}
-	ctx, cancel := context.WithCancel(context.Background())
-	done := make(chan error, 1)
-	go func() { done <- mgr.Start(ctx) }()
-	s.stop = func() {
-		cancel()
-		if err := <-done; err != nil {
-			s.t.Error(err)
-		}
-		s.stop = func() {}
-	}
+	s.stop = start(s.t, mgr)
 }
 
 func (s *syncStage) releaseFinalizers() {
