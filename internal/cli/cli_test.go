@@ -152,7 +152,7 @@ func TestErrorsSayWhatToDo(t *testing.T) {
 		},
 		"missing argument": {
 			[]string{"run", "show"},
-			"cloop: accepts 1 arg(s), received 0 (see `cloop run show --help`)\n",
+			"cloop: RUN is missing (see `cloop run show --help`)\n",
 		},
 		"unknown format": {
 			[]string{"run", "list", "-o", "xml"},
@@ -188,6 +188,47 @@ func TestErrorsSayWhatToDo(t *testing.T) {
 			cloop(t, test.args...).want(t, 2, "", test.stderr)
 		})
 	}
+}
+
+// What a newcomer types wrong is answered with what is right.
+func TestUsageSaysWhatIsRight(t *testing.T) {
+	noHub(t)
+	for command, says := range map[string]string{
+		"dev up extra":                                         "unexpected argument \"extra\"",
+		"executor pool show a b":                               "unexpected argument \"b\"",
+		"project bind app":                                     "POOL is missing",
+		"project bind":                                         "PROJECT is missing",
+		"executor pool create --max-runners 1":                 "NAME is missing",
+		"executor pool create gpu --max-runners nine":          "--max-runners \"nine\": it takes a whole number",
+		"executor pool create gpu --max-runners 9999999999999": "--max-runners \"9999999999999\": it takes a whole number",
+		"executor pool update gpu --label a":                   "--label \"a\": it takes KEY=VALUE",
+		"run wait r --timeout soon":                            "--timeout \"soon\": it takes a duration such as 90s, 5m or 2h",
+		"run wait r --timeout -5s":                             "--timeout -5s: it takes nothing below 0",
+		"run list --limit -3":                                  "--limit -3: it takes nothing below 0",
+		"run logs r --offset -1":                               "--offset -1: it takes nothing below 0",
+		"fleet reconcile --timeout -1s":                        "--timeout -1s: it takes nothing below 0",
+		"run start --wait=maybe":                               "--wait \"maybe\": it takes true or false",
+		"run logs r -o json":                                   "-o json: `cloop run logs` has no other output: leave -o away",
+		"executor controller crd -o yaml":                      "-o yaml: `cloop executor controller crd` has no other output: leave -o away",
+		"dev down -o json":                                     "has no other output",
+		"help nope":                                            "unknown command \"nope\" for \"cloop\"",
+		"help run lst":                                         "unknown command \"lst\" for \"cloop run\": did you mean \"list\"",
+		"completion tcsh":                                      "unknown command \"tcsh\" for \"cloop completion\"",
+		"hub pin a b":                                          "unexpected argument \"b\"",
+	} {
+		t.Run(command, func(t *testing.T) {
+			got := cloop(t, strings.Fields(command)...)
+			if got.code != 2 || got.stdout != "" || !strings.HasPrefix(got.stderr, "cloop: ") || !strings.Contains(got.stderr, says) || !strings.Contains(got.stderr, "--help`") {
+				t.Errorf("exit code %d, stdout %q, stderr %q, want %q", got.code, got.stdout, got.stderr, says)
+			}
+		})
+	}
+}
+
+func TestDevDownSaysThatThereWasNothing(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "nothing here")
+	cloop(t, "dev", "down", "--dir", dir).want(t, 0, "", "there is no system in "+dir+", so nothing was done\n")
+	cloop(t, "dev", "status", "--dir", dir).want(t, 1, "", "cloop: no system runs in "+dir+": start one with `cloop dev up --dir '"+dir+"'`\n")
 }
 
 func TestGroupWithoutVerbFailsAndListsVerbs(t *testing.T) {

@@ -24,7 +24,9 @@ func (a *app) newControllerCommand() *cobra.Command {
 	// `cloop executor controller` alone runs them, as a container's command.
 	cmd.RunE = run.RunE
 	cmd.Flags().AddFlagSet(run.Flags())
-	cmd.AddCommand(run, a.newControllerCRDCommand())
+	crd := a.newControllerCRDCommand()
+	textOnly(cmd, run, crd)
+	cmd.AddCommand(run, crd)
 	return cmd
 }
 

@@ -29,14 +29,12 @@ down removes it and nothing else.`,
 	}
 	var dir string
 	cmd.PersistentFlags().StringVar(&dir, "dir", "", "`DIR` that holds the system (default: cloop/dev, cloop/demo for demo, in $XDG_STATE_HOME or ~/.local/state)")
-	cmd.AddCommand(
-		a.newDevUpCommand(&dir),
-		a.newDevDownCommand(&dir),
-		a.newDevStatusCommand(&dir),
-		a.newDevDemoCommand(&dir),
-		a.newDevGitServerCommand(),
-		a.newDevNodeCommand(),
-	)
+	status := a.newDevStatusCommand(&dir)
+	others := []*cobra.Command{
+		a.newDevUpCommand(&dir), a.newDevDownCommand(&dir), a.newDevDemoCommand(&dir), a.newDevGitServerCommand(), a.newDevNodeCommand(),
+	}
+	textOnly(others...)
+	cmd.AddCommand(append(others, status)...)
 	return cmd
 }
 
@@ -105,10 +103,6 @@ func (a *app) newDevUpCommand(dir *string) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			down := "cloop dev down"
-			if *dir != "" {
-				down += " --dir " + shellQuote(at)
-			}
 			say(a.stdout, `The system is up. To use it from this shell:
 
 %s
@@ -120,7 +114,7 @@ Then try:
 The fleet repository is cloned in %s: commit to it, git push,
 and "cloop fleet reconcile" has hub and cluster follow at once, not within a minute.
 "%s" removes everything.
-`, verbatim(shellSetup(system)), dev.ProjectName, fleet.Dir, down)
+`, verbatim(shellSetup(system)), dev.ProjectName, fleet.Dir, inDir("cloop dev down", *dir, at))
 			return nil
 		},
 	}
@@ -162,9 +156,20 @@ func (a *app) newDevDownCommand(dir *string) *cobra.Command {
 			if err != nil {
 				return err
 			}
+			if !dev.Exists(at) {
+				a.remark("there is no system in %s, so nothing was done", at)
+			}
 			return devDown(cmd.Context(), at, *dir)
 		},
 	}
+}
+
+// inDir is a command that means a directory which somebody has chosen.
+func inDir(command, flag, dir string) string {
+	if flag == "" {
+		return command
+	}
+	return command + " --dir " + shellQuote(dir)
 }
 
 // devPart is a process of the system as `dev status` shows it.
@@ -210,9 +215,9 @@ func (a *app) newDevStatusCommand(dir *string) *cobra.Command {
 			case err != nil:
 				return err
 			case len(parts) == 0:
-				return &No{Message: "no system runs in " + at + ": start one with `cloop dev up`"}
+				return &No{Message: "no system runs in " + at + ": start one with `" + inDir("cloop dev up", *dir, at) + "`"}
 			case len(down) > 0:
-				return &No{Message: strings.Join(down, ", ") + " does not run: `cloop dev up` starts it again"}
+				return &No{Message: strings.Join(down, ", ") + " does not run: `" + inDir("cloop dev up", *dir, at) + "` starts it again"}
 			}
 			return nil
 		},

@@ -33,12 +33,19 @@ func (a *app) newFleetReconcileCommand() *cobra.Command {
 		Short: "Have the hub and the clusters sync from Git now",
 		Args:  cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			if err := notNegative(cmd, "timeout", timeout); err != nil {
+				return err
+			}
 			found, err := a.reach(where)
 			if err != nil {
 				return err
 			}
-			ctx, cancel := context.WithTimeoutCause(cmd.Context(), timeout, fmt.Errorf("the syncs have not ended within %s", timeout))
-			defer cancel()
+			ctx := cmd.Context()
+			if timeout > 0 {
+				var cancel context.CancelFunc
+				ctx, cancel = context.WithTimeoutCause(ctx, timeout, fmt.Errorf("the syncs have not ended within %s", timeout))
+				defer cancel()
+			}
 			status, err := a.reconcile(ctx, found, wait)
 			if err != nil {
 				if ctx.Err() != nil && cmd.Context().Err() == nil {
@@ -50,7 +57,7 @@ func (a *app) newFleetReconcileCommand() *cobra.Command {
 		},
 	}
 	cmd.Flags().BoolVar(&wait, "wait", false, "wait for what comes of it")
-	cmd.Flags().DurationVar(&timeout, "timeout", 2*time.Minute, "give up after this long")
+	cmd.Flags().DurationVar(&timeout, "timeout", 2*time.Minute, "give up after this long; 0: never")
 	where.register(cmd)
 	return cmd
 }

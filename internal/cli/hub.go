@@ -15,7 +15,9 @@ import (
 
 func (a *app) newHubCommand() *cobra.Command {
 	cmd := &cobra.Command{Use: "hub", Short: "The hub: it knows pools, projects and runs"}
-	cmd.AddCommand(a.newHubServeCommand(), a.newHubPinCommand())
+	serve := a.newHubServeCommand()
+	textOnly(serve)
+	cmd.AddCommand(serve, a.newHubPinCommand())
 	return cmd
 }
 

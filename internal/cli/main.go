@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"slices"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -72,10 +74,14 @@ differ is always on display.`,
 		SilenceUsage:  true,
 		PersistentPreRunE: func(cmd *cobra.Command, _ []string) error {
 			a.options.fromEnvironment(cmd.Root().PersistentFlags())
-			return a.options.checkOutput(formatsOf(cmd))
+			formats := formatsOf(cmd)
+			if slices.Equal(formats, []string{formatText}) && len(a.options.output) > 0 {
+				return usageError(cmd, fmt.Errorf("-o %s: `%s` has no other output: leave -o away", strings.Join(a.options.output, ","), cmd.CommandPath()))
+			}
+			return a.options.checkOutput(formats)
 		},
 	}
-	root.SetFlagErrorFunc(usageError)
+	root.SetFlagErrorFunc(flagError)
 	flags := root.PersistentFlags()
 	flags.StringVar(&a.options.hub, "hub", "", "`URL` of the hub ($CLOOP_HUB)")
 	flags.StringVar(&a.options.hubCAFile, "hub-ca-file", "", "PEM `FILE` of the certificates that alone are trusted for the hub ($CLOOP_HUB_CA_FILE)")
@@ -92,46 +98,16 @@ differ is always on display.`,
 		a.newFleetCommand(),
 		a.newVersionCommand(),
 	)
+	root.SetHelpCommand(newHelpCommand())
+	root.InitDefaultHelpCmd()
+	root.InitDefaultCompletionCmd()
+	if completion, _, err := root.Find([]string{"completion"}); err == nil {
+		textOnly(completion.Commands()...)
+	}
+	root.SetUsageTemplate(strings.Replace(root.UsageTemplate(), "{{if .Runnable}}",
+		`{{if and .Runnable (not (index .Annotations "`+groupAnnotation+`"))}}`, 1))
 	requireVerbs(root)
 	return root
-}
-
-// requireVerbs makes every command that only groups others say which there
-// are, and fail, where none or an unknown one is named: a script with a
-// misspelt verb must not take help text for success.
-func requireVerbs(cmd *cobra.Command) {
-	for _, child := range cmd.Commands() {
-		requireVerbs(child)
-	}
-	if !cmd.HasSubCommands() || cmd.RunE != nil {
-		check := cmd.Args
-		cmd.Args = func(cmd *cobra.Command, args []string) error {
-			if check == nil {
-				return nil
-			}
-			if err := check(cmd, args); err != nil {
-				return usageError(cmd, err)
-			}
-			return nil
-		}
-		return
-	}
-	cmd.Args = cobra.ArbitraryArgs
-	cmd.DisableFlagsInUseLine = true
-	cmd.SuggestionsMinimumDistance = 2
-	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		if len(args) == 0 {
-			if err := cmd.Help(); err != nil {
-				return err
-			}
-			return silent(codeNoAnswer)
-		}
-		message := fmt.Sprintf("unknown command %q for %q", args[0], cmd.CommandPath())
-		if near := cmd.SuggestionsFor(args[0]); len(near) > 0 {
-			message += fmt.Sprintf(": did you mean %q", near[0])
-		}
-		return usageError(cmd, fmt.Errorf("%s", message))
-	}
 }
 
 // logger writes the events of a long-running role to standard error, one JSON

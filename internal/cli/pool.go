@@ -47,6 +47,7 @@ func (f *poolFlags) register(cmd *cobra.Command) {
 	flags := cmd.Flags()
 	flags.Int32Var(&f.maxRunners, "max-runners", 0, "at most `N` runners at once, over all clusters")
 	flags.StringToStringVar(&f.labels, "label", nil, "label `KEY=VALUE` that runners enroll with; several times")
+	flags.Lookup("label").DefValue = ""
 	flags.StringSliceVar(&f.audience, "audience", nil, "user:, group: or role: `ENTRY` that may start runs, several times; none: anyone")
 	flags.StringVar(&f.owner, "owner", "", "user:, group: or role: `ENTRY` that owns the pool; only projects that it may read run there")
 }

@@ -27,6 +27,11 @@ func writeCommands(w io.Writer, cmd *cobra.Command) {
 		if !child.IsAvailableCommand() || child.Name() == "help" {
 			continue
 		}
+		if child.Name() == "completion" {
+			// Its pages are the library's, and each shell's own.
+			fmt.Fprint(w, "\n## cloop completion\n\nWrite the script by which a shell completes command lines; its help says where it goes.\n\n```\ncloop completion bash | fish | powershell | zsh\n```\n")
+			continue
+		}
 		writeCommand(w, child)
 		writeCommands(w, child)
 	}

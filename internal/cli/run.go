@@ -18,11 +18,13 @@ import (
 
 func (a *app) newRunCommand() *cobra.Command {
 	cmd := &cobra.Command{Use: "run", Short: "Runs: one execution of a command on a project's commit"}
+	logs := a.newRunLogsCommand()
+	textOnly(logs)
 	cmd.AddCommand(
 		a.newRunStartCommand(),
 		a.newRunListCommand(),
 		a.newRunShowCommand(),
-		a.newRunLogsCommand(),
+		logs,
 		a.newRunCancelCommand(),
 		a.newRunWaitCommand(),
 	)
@@ -36,7 +38,7 @@ func (a *app) newRunStartCommand() *cobra.Command {
 		wait    bool
 	)
 	cmd := &cobra.Command{
-		Use:   "start --project PROJECT [--wait] -- COMMAND [ARGUMENT…]",
+		Use:   "start --project PROJECT [flags] -- COMMAND [ARGUMENT…]",
 		Short: "Queue a run",
 		Long: `Queue a run of a command on a commit of a project. With --wait, write the run's
 log to standard output and exit with the command's own exit code: 128 and the
@@ -110,6 +112,9 @@ func (a *app) newRunListCommand() *cobra.Command {
 		Short: "List runs, newest first",
 		Args:  cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			if err := notNegative(cmd, "limit", limit); err != nil {
+				return err
+			}
 			hub, err := a.connect()
 			if err != nil {
 				return err
@@ -162,6 +167,9 @@ func (a *app) newRunLogsCommand() *cobra.Command {
 terminal colours work, and other control sequences are shown, not obeyed.`,
 		Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
+			if err := notNegative(cmd, "offset", offset); err != nil {
+				return err
+			}
 			hub, err := a.connect()
 			if err != nil {
 				return err
@@ -215,6 +223,9 @@ func (a *app) newRunWaitCommand() *cobra.Command {
 		Short: "Wait for a run to end and exit with its exit code",
 		Args:  cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
+			if err := notNegative(cmd, "timeout", timeout); err != nil {
+				return err
+			}
 			hub, err := a.connect()
 			if err != nil {
 				return err

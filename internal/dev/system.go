@@ -193,6 +193,12 @@ func Down(ctx context.Context, dir string) error {
 	return removeMade(dir, st.Found)
 }
 
+// Exists says whether there is a system in dir, whole or half.
+func Exists(dir string) bool {
+	_, err := os.Lstat(stateFile(dir))
+	return err == nil
+}
+
 // Status lists the processes of the system in dir; none without a system.
 func Status(dir string) ([]cluster.Process, error) {
 	controlPlane, err := cluster.Status(filepath.Join(dir, "cluster"))
