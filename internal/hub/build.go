@@ -47,12 +47,12 @@ func (f *follower) build(ctx context.Context, record *hubv1.Sync) error {
 }
 
 func (f *follower) render(ctx context.Context, tree *fleet.Tree) ([]store.PoolDocument, error) {
-	rendered, err := fleet.Build(ctx, tree.Dir, f.config.Path)
+	rendered, report, err := fleet.BuildChecked(ctx, f.validator, tree.Dir, f.config.Path)
 	if err != nil {
 		return nil, err
 	}
-	if problems := f.problems(rendered); len(problems) > 0 {
-		return nil, f.located(ctx, tree, problems)
+	if report.Failed() {
+		return nil, refusal(report)
 	}
 	pools := fleet.HubPools(rendered)
 	if len(pools) == 0 {
@@ -64,9 +64,6 @@ func (f *follower) render(ctx context.Context, tree *fleet.Tree) ([]store.PoolDo
 	var refused []error
 	for _, r := range pools {
 		document, err := f.document(r, tree.Revision)
-		if err == nil && slices.ContainsFunc(documents, func(d store.PoolDocument) bool { return d.Name == document.Name }) {
-			err = fmt.Errorf("HubPool %s is defined twice; the hub does not tell namespaces apart", document.Name)
-		}
 		if err != nil {
 			refused = append(refused, fmt.Errorf("%s:%d: %w", r.SourcePath, r.Line, err))
 			continue
@@ -76,28 +73,9 @@ func (f *follower) render(ctx context.Context, tree *fleet.Tree) ([]store.PoolDo
 	return documents, errors.Join(refused...)
 }
 
-// problems validates every document of a kind that we know.
-func (f *follower) problems(rendered []fleet.Rendered) []schemas.Problem {
-	var out []schemas.Problem
-	for _, r := range rendered {
-		if !f.validator.Known(r.Object.GroupVersionKind()) {
-			continue
-		}
-		for _, p := range f.validator.Validate(r.Document) {
-			if p.Severity == schemas.SeverityError {
-				out = append(out, p)
-			}
-		}
-	}
-	return out
-}
-
-// located reports problems at their place in the repository's own files where
-// that can be found: kustomize's output has lost the lines.
-func (f *follower) located(ctx context.Context, tree *fleet.Tree, problems []schemas.Problem) error {
-	if report, err := fleet.Check(ctx, f.validator, tree.Dir, f.config.Path); err == nil && report.Failed() {
-		problems = slices.DeleteFunc(report.Problems, func(p schemas.Problem) bool { return p.Severity != schemas.SeverityError })
-	}
+// refusal names what `cloop fleet check` calls an error, as far as there is room.
+func refusal(report *fleet.Report) error {
+	problems := slices.DeleteFunc(slices.Clone(report.Problems), func(p schemas.Problem) bool { return p.Severity != schemas.SeverityError })
 	lines := make([]string, 0, min(len(problems), maxProblems))
 	for _, p := range problems[:min(len(problems), maxProblems)] {
 		lines = append(lines, p.String())

@@ -134,7 +134,7 @@ func TestWhatCannotBeReadChangesNothing(t *testing.T) {
 		"an empty build":         {map[string]string{"hub/kustomization.yaml": "resources: []\n"}, []string{"hub"}},
 		"a missing path":         {map[string]string{"hub/kustomization.yaml": fleettest.Removed, "hub/demo.yaml": fleettest.Removed, "hub/keep.yaml": fleettest.Removed}, []string{"hub"}},
 		"one pool twice": {map[string]string{"hub/keep.yaml": strings.Replace(hubPool("demo", 4, "Orphan", ""), "namespace: fleet", "namespace: other", 1)},
-			[]string{"demo", "twice"}},
+			[]string{"hub/keep.yaml:3", "pool demo is defined at hub/demo.yaml:1 already"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			revision := f.commit(c.files)
