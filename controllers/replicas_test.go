@@ -14,6 +14,7 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/sys/unix"
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/client-go/tools/clientcmd"
@@ -113,6 +114,15 @@ func (r *replica) signal(s syscall.Signal) {
 	}
 }
 
+// stop has the replica stand still, and returns once all of its threads do: until
+// then it could still read an answer, and be sending a request when it stops.
+func (r *replica) stop() {
+	r.signal(syscall.SIGSTOP)
+	if err := unix.Waitid(unix.P_PID, r.command.Process.Pid, nil, unix.WSTOPPED|unix.WNOWAIT, nil); err != nil {
+		r.t.Errorf("wait for %s to stop: %v", r.name, err)
+	}
+}
+
 // leader is the name of the replica that holds the Lease.
 func (s *stage) leader() string {
 	lease := &coordinationv1.Lease{}
@@ -207,7 +217,7 @@ func TestAReplicaThatWasStoppedChangesNothing(t *testing.T) {
 	s.hub.mu.Lock()
 	s.hub.answering = func(r *http.Request) {
 		if r.URL.Path == "/pool/v1/runners" && strings.HasSuffix(r.UserAgent(), "/stopped") {
-			stopped.signal(syscall.SIGSTOP)
+			stopped.stop()
 		}
 	}
 	s.hub.mu.Unlock()
