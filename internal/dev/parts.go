@@ -195,6 +195,10 @@ func (s *System) start(part string) error {
 	if s.processes.Alive(part) {
 		return nil
 	}
+	// What an earlier process left may still hold the ports.
+	if err := s.processes.Stop(part); err != nil {
+		return fmt.Errorf("start the %s: clean up what ran before: %w", part, err)
+	}
 	if err := s.portsFree(part); err != nil {
 		return err
 	}
@@ -204,6 +208,10 @@ func (s *System) start(part string) error {
 	return nil
 }
 
+// portPatience is how long the kernel may take to close what a process that was
+// killed listened on: its threads do not all end at once.
+const portPatience = 5 * time.Second
+
 // portsFree says which of a part's ports another program has taken. They were
 // free when the system was made, and cannot change: addresses are in Git.
 func (s *System) portsFree(part string) error {
@@ -211,13 +219,18 @@ func (s *System) portsFree(part string) error {
 		if s.state.Ports[name] == 0 {
 			continue
 		}
-		listener, err := net.Listen("tcp", s.address(name))
+		ctx, cancel := context.WithTimeout(context.Background(), portPatience)
+		err := until(ctx, "listen", func(context.Context) error {
+			listener, err := net.Listen("tcp", s.address(name))
+			if err != nil {
+				return err
+			}
+			return listener.Close()
+		})
+		cancel()
 		if err != nil {
 			return fmt.Errorf("start the %s: another program has taken its address %s: end that one, or take the system down and up again, which picks others: %w",
 				part, s.address(name), err)
-		}
-		if err := listener.Close(); err != nil {
-			return err
 		}
 	}
 	return nil
