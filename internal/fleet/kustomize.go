@@ -49,7 +49,8 @@ func (b *builder) kustomize(ctx context.Context, dir, file string) (*rendering, 
 	if s.refused {
 		return &rendering{problems: s.problems}, nil
 	}
-	resources, err := b.run(dir, file)
+	tracked := s.tracking() <= maxTracking
+	resources, err := b.run(dir, file, tracked)
 	if err != nil {
 		return &rendering{problems: s.explain(err, b.dir, file)}, nil
 	}
@@ -64,7 +65,11 @@ func (b *builder) kustomize(ctx context.Context, dir, file string) (*rendering, 
 			out.problems = append(out.problems, located(broken(RuleBuild, err.Error()), file))
 			continue
 		}
-		out.objects = append(out.objects, s.object(obj, origin(obj, dir, file)))
+		source := origin(obj, dir, file)
+		if !tracked {
+			source = s.likeliest(obj, file)
+		}
+		out.objects = append(out.objects, s.object(obj, source))
 	}
 	return out, nil
 }
@@ -80,6 +85,35 @@ func (s *scan) explain(err error, dir, file string) []schemas.Problem {
 	return []schemas.Problem{located(broken(RuleBuild, strings.Join(strings.Fields(text), " ")), file)}
 }
 
+// maxTracking bounds what kustomize may spend on noting where objects come from.
+// It notes each patch on every object, in a list that it reads and writes whole
+// each time: a hundred pools with a patch each took three seconds, a thousand
+// more than ten minutes. Beyond the bound the scan tells the source.
+var maxTracking = 100_000
+
+// tracking is how often kustomize would go over an entry of its lists.
+func (s *scan) tracking() int {
+	objects, patches := 0, 0
+	for i := range s.layers {
+		switch {
+		case s.layers[i].patch:
+			patches++
+		case s.layers[i].document != nil:
+			objects++
+		}
+	}
+	return objects * patches * patches
+}
+
+// likeliest is the file that defines an object as far as names tell; the
+// kustomization where none does.
+func (s *scan) likeliest(obj *unstructured.Unstructured, file string) string {
+	if i := s.sourceOf(obj, ""); i >= 0 {
+		return s.layers[i].file
+	}
+	return file
+}
+
 // run calls kustomize as Flux does: files anywhere in the repository, no plugins
 // but the built-in ones, no Helm, no functions.
 //
@@ -91,7 +125,7 @@ func (s *scan) explain(err error, dir, file string) []schemas.Problem {
 // every merge key that they have in the whole one, and afterwards none: a build
 // then allocates 6 MiB and leaves nothing. Lists of other kinds are replaced, as
 // those of custom resources are.
-func (b *builder) run(dir, file string) (resources resmap.ResMap, err error) {
+func (b *builder) run(dir, file string, tracked bool) (resources resmap.ResMap, err error) {
 	secure, err := filesys.MakeFsOnDiskSecure(b.dir)
 	if err != nil {
 		return nil, err
@@ -101,9 +135,10 @@ func (b *builder) run(dir, file string) (resources resmap.ResMap, err error) {
 	if err != nil {
 		return nil, err
 	}
-	data, err = withOrigins(data)
-	if err != nil {
-		return nil, err
+	if tracked {
+		if data, err = withOrigins(data); err != nil {
+			return nil, err
+		}
 	}
 	kustomizeLock.Lock()
 	defer kustomizeLock.Unlock()
@@ -247,14 +282,14 @@ func (s *scan) object(obj *unstructured.Unstructured, source string) renderedObj
 	return out
 }
 
-// sourceOf finds the document of the source file that became the object; -1
-// where there is none. Prefixes, suffixes and namespaces may have been added, so
+// sourceOf finds the document of the source file, or of any where that is empty,
+// that became the object; -1 where there is none. Prefixes, suffixes and namespaces may have been added, so
 // of several documents of the kind the one with the most alike name counts.
 func (s *scan) sourceOf(obj *unstructured.Unstructured, source string) int {
 	best, score := -1, 0
 	for i := range s.layers {
 		l := &s.layers[i]
-		if l.patch || l.file != source || l.document.Object.GroupVersionKind() != obj.GroupVersionKind() {
+		if l.patch || l.document == nil || source != "" && l.file != source || l.document.Object.GroupVersionKind() != obj.GroupVersionKind() {
 			continue
 		}
 		likeness := 1
