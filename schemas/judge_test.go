@@ -151,7 +151,7 @@ func (s *bench) judge(one trial) (judgement, error) {
 }
 
 // generated finds the letters that a server adds to a name.
-var generated = regexp.MustCompile(`^(Invalid value: ".*?)[a-z0-9]{5}(": )`)
+var generated = regexp.MustCompile(`^(Invalid value: ".*)[a-z0-9]{5}(": metadata.name in body|": a lowercase RFC 1123 subdomain)`)
 
 // sorted leaves out what is said a second time: of an update's labels a server
 // says everything twice.
