@@ -115,7 +115,7 @@ func (v *Validator) ValidateUpdate(old *unstructured.Unstructured, d Document) [
 	if err := kind.load(); err != nil {
 		return []Problem{d.problem(RuleSchema, "", err.Error(), "this build of cloop is broken; use another")}
 	}
-	verdict := &verdict{document: &d, kind: kind, object: d.Object.DeepCopy(), old: kind.stored(old, gvk)}
+	verdict := &verdict{document: &d, kind: kind, object: d.Object.DeepCopy(), old: kind.stored(old, gvk), short: cutShort{}}
 	if verdict.decode() {
 		verdict.validate()
 	}
@@ -159,7 +159,9 @@ type verdict struct {
 	// old is what object replaces, as a server stored it; nil: nothing.
 	old *unstructured.Unstructured
 	// pairs match the object's fields with the old one's; nil without an old one.
-	pairs    *common.CorrelatedObject
+	pairs *common.CorrelatedObject
+	// short are lists and maps that are too long to be judged whole.
+	short    cutShort
 	problems []Problem
 }
 
@@ -197,6 +199,7 @@ func (c *verdict) decode() bool {
 		}
 	}
 	delete(c.object.Object, "status")
+	c.short.cut("", c.object.Object, c.kind.structural)
 	if c.old == nil {
 		return true
 	}
@@ -211,15 +214,17 @@ func (c *verdict) validate() {
 	ctx := context.Background()
 	metadata := c.metadata()
 	errs := c.structure(ctx)
+	c.short.restore(errs)
 	c.addErrors(RuleMetadata, metadata)
 	c.addErrors(RuleSchema, errs)
+	for path, count := range c.short {
+		c.warn(RuleSchema, path, fmt.Sprintf("the other %d entries are not checked", count-maxEntries))
+	}
 	if c.kind.cel == nil {
 		return
 	}
 	if blocking(metadata) || blocking(errs) {
-		c.add(RuleCEL, "", "Invalid value: null: some validation rules were not checked because the object was invalid; correct the existing errors to complete validation", "")
-		// It names nothing that is wrong.
-		c.problems[len(c.problems)-1].Severity = SeverityWarning
+		c.warn(RuleCEL, "", "Invalid value: null: some validation rules were not checked because the object was invalid; correct the existing errors to complete validation")
 		return
 	}
 	c.addErrors(RuleCEL, c.rules(ctx))
@@ -298,4 +303,10 @@ func (c *verdict) addErrors(rule string, errs field.ErrorList) {
 
 func (c *verdict) add(rule, path, message, hint string) {
 	c.problems = append(c.problems, c.document.problem(rule, path, message, hint))
+}
+
+// warn adds what names nothing that is wrong.
+func (c *verdict) warn(rule, path, message string) {
+	c.add(rule, path, message, "")
+	c.problems[len(c.problems)-1].Severity = SeverityWarning
 }
