@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
+	"net/url"
 	"os"
 	"os/exec"
 	"strings"
@@ -15,6 +17,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/client-go/tools/clientcmd"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"cloop.dev/cloop/apis/hubv1"
@@ -37,6 +40,7 @@ func TestOutages(t *testing.T) {
 		if err := system.Kill("git"); err != nil {
 			t.Fatal(err)
 		}
+		expectClosed(t, system.GitURL("fleet"))
 		if err := system.Poke(t.Context()); err != nil {
 			t.Fatal(err)
 		}
@@ -74,6 +78,7 @@ func TestOutages(t *testing.T) {
 		if err := system.Kill("hub"); err != nil {
 			t.Fatal(err)
 		}
+		expectClosed(t, system.HubURL)
 		expect(t, "the ExecutorPool says so", func(ctx context.Context) error {
 			conditions, err := poolConditions(ctx, system, "agents")
 			if err != nil {
@@ -105,6 +110,11 @@ func TestOutages(t *testing.T) {
 		if err := controlPlane.Kill("kube-apiserver", syscall.SIGKILL); err != nil {
 			t.Fatal(err)
 		}
+		config, err := clientcmd.BuildConfigFromFlags("", system.Kubeconfig)
+		if err != nil {
+			t.Fatal(err)
+		}
+		expectClosed(t, config.Host)
 		if printed, code := cloop(t, system, "fleet", "drift"); code != 2 || !strings.Contains(printed, "refused") {
 			t.Errorf("fleet drift exits with %d: %s", code, printed)
 		}
@@ -211,6 +221,26 @@ func expect(t *testing.T, what string, check func(context.Context) error) {
 	if err != nil {
 		t.Fatalf("%s: %v (last: %v)", what, err, last)
 	}
+}
+
+// expectClosed waits until nobody listens at a URL: until its threads have
+// ended, a killed process has connections that are reset and not refused.
+func expectClosed(t *testing.T, address string) {
+	t.Helper()
+	at, err := url.Parse(address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	expect(t, at.Host+" is closed", func(ctx context.Context) error {
+		connection, err := new(net.Dialer).DialContext(ctx, "tcp", at.Host)
+		switch {
+		case err == nil:
+			return errors.Join(errors.New("it is open"), connection.Close())
+		case errors.Is(err, syscall.ECONNREFUSED):
+			return nil
+		}
+		return err
+	})
 }
 
 // cloop runs the binary with the system's environment.
