@@ -115,7 +115,7 @@ func structural(problems []schemas.Problem) []schemas.Problem {
 // entries with one key, the kind's own form of a name that a server makes, and
 // what stands in a status that is a list.
 func inexpressible(p schemas.Problem, object *unstructured.Unstructured) bool {
-	return strings.HasPrefix(p.Message, "Duplicate value: {") || p.Path == "metadata.name" && object.GetGenerateName() != "" || strings.HasPrefix(p.Path, "status[")
+	return strings.HasPrefix(p.Message, "Duplicate value: {") || p.Path == "metadata.name" && namedByServer(object) || strings.HasPrefix(p.Path, "status[")
 }
 
 // nullsCounted says whether a map is too large only in the eyes of who counts
