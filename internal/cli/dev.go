@@ -14,6 +14,7 @@ import (
 	"github.com/spf13/cobra"
 	"k8s.io/client-go/tools/clientcmd"
 
+	"cloop.dev/cloop/internal/count"
 	"cloop.dev/cloop/internal/dev"
 	"cloop.dev/cloop/internal/processnode"
 )
@@ -217,7 +218,7 @@ func (a *app) newDevStatusCommand(dir *string) *cobra.Command {
 			case len(parts) == 0:
 				return &No{Message: "no system runs in " + at + ": start one with `" + inDir("cloop dev up", *dir, at) + "`"}
 			case len(down) > 0:
-				return &No{Message: strings.Join(down, ", ") + " does not run: `" + inDir("cloop dev up", *dir, at) + "` starts it again"}
+				return &No{Message: strings.Join(down, ", ") + " " + count.Is(len(down)) + " not running: `" + inDir("cloop dev up", *dir, at) + "` starts what is missing"}
 			}
 			return nil
 		},
