@@ -3,6 +3,7 @@ package e2e
 import (
 	"context"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
@@ -10,6 +11,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"cloop.dev/cloop/apis/v1alpha1"
 	"cloop.dev/cloop/e2e/cluster"
 	"cloop.dev/cloop/internal/dev"
 )
@@ -39,6 +41,12 @@ func TestExistingCluster(t *testing.T) {
 		if err := story.RunUntil(t.Context(), dev.Steps()[1]); err != nil {
 			t.Fatal(err)
 		}
+		before := runnerPods(t, system)
+		leavesAlone(t, system)
+		if after := runnerPods(t, system); after != before {
+			t.Errorf("another system's down changed the runners' Pods from %s to %s", before, after)
+		}
+		expectPools(t, system)
 	})
 	if admin == nil {
 		t.FailNow()
@@ -65,5 +73,27 @@ func TestExistingCluster(t *testing.T) {
 	}
 	if kept == 0 {
 		t.Error("down removed the namespaces that were there before")
+	}
+}
+
+// leavesAlone brings a second system up on the cluster of a first: it is
+// refused, and taking it down again removes nothing of the first.
+func leavesAlone(t *testing.T, first *dev.System) {
+	t.Helper()
+	executable, err := binary()
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := filepath.Join(t.TempDir(), "second")
+	_, err = dev.Up(t.Context(), dev.Options{Dir: dir, Kubeconfig: first.Kubeconfig, Executable: executable, Progress: testWriter{t}})
+	if err == nil || !strings.Contains(err.Error(), "this system did not make") {
+		t.Errorf("a second system in one cluster: %v", err)
+	}
+	if err := dev.Down(t.Context(), dir); err != nil {
+		t.Error(err)
+	}
+	var sync v1alpha1.PoolSync
+	if err := first.Cluster.Get(t.Context(), client.ObjectKey{Namespace: dev.FleetNamespace, Name: dev.SyncName}, &sync); err != nil || sync.DeletionTimestamp != nil {
+		t.Errorf("another system's down removed the PoolSync: %v, deleted at %v", err, sync.DeletionTimestamp)
 	}
 }

@@ -22,15 +22,13 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"cloop.dev/cloop/apis/v1alpha1"
-	"cloop.dev/cloop/internal/pki"
 	"cloop.dev/cloop/kustomize"
 	"cloop.dev/cloop/schemas"
 )
 
 const (
 	// fieldManager of what the system installs.
-	fieldManager = "cloop-dev"
-	// managedBy marks what Down may remove from an existing cluster.
+	fieldManager   = "cloop-dev"
 	managedByLabel = "app.kubernetes.io/managed-by"
 	managedByDev   = "cloop-dev"
 	// tokenLifetime of the controllers' ServiceAccount tokens: nothing renews
@@ -45,6 +43,11 @@ const contextName = "dev"
 // definitions, namespaces, roles, and the PoolSync that follows the fleet
 // repository.
 func (s *System) install(ctx context.Context) error {
+	if s.state.Kubeconfig != "" {
+		if err := s.claim(ctx); err != nil {
+			return err
+		}
+	}
 	if err := s.installDefinitions(ctx); err != nil {
 		return err
 	}
@@ -155,7 +158,7 @@ func (s *System) apply(ctx context.Context, object client.Object) error {
 	if labels == nil {
 		labels = map[string]string{}
 	}
-	labels[managedByLabel] = managedByDev
+	labels[managedByLabel], labels[systemLabel] = managedByDev, s.mark
 	u.SetLabels(labels)
 	err = s.Cluster.Apply(ctx, client.ApplyConfigurationFromUnstructured(u), client.FieldOwner(fieldManager), client.ForceOwnership)
 	if err != nil {
@@ -195,17 +198,16 @@ const withdrawTimeout = 30 * time.Second
 
 // withdraw takes the pools out of an existing cluster while the controllers
 // still run, so that they clean up themselves.
-func withdraw(ctx context.Context, kubeconfig string) error {
-	s := &System{Kubeconfig: kubeconfig}
-	if err := s.connectCluster(); err != nil {
-		return err
-	}
+func (s *System) withdraw(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, withdrawTimeout)
 	defer cancel()
 	sync := &v1alpha1.PoolSync{ObjectMeta: metav1.ObjectMeta{Namespace: FleetNamespace, Name: SyncName}}
-	if err := s.Cluster.Delete(ctx, sync); absent(err) {
+	if err := s.Cluster.Get(ctx, client.ObjectKeyFromObject(sync), sync); absent(err) || err == nil && !s.ours(sync) {
 		return nil
 	} else if err != nil {
+		return err
+	}
+	if err := client.IgnoreNotFound(s.Cluster.Delete(ctx, sync)); err != nil {
 		return err
 	}
 	err := until(ctx, "the pools are gone", func(ctx context.Context) error {
@@ -224,40 +226,29 @@ func withdraw(ctx context.Context, kubeconfig string) error {
 
 // uninstall removes from an existing cluster what install made there, and only
 // what carries our mark.
-func uninstall(ctx context.Context, kubeconfig string) error {
-	s := &System{Kubeconfig: kubeconfig, ca: &pki.CA{}}
-	if err := s.connectCluster(); err != nil {
-		return err
-	}
-	for _, list := range []client.ObjectList{&v1alpha1.PoolSyncList{}, &v1alpha1.ExecutorPoolList{}} {
-		if err := s.releaseFinalizers(ctx, list); err != nil {
-			return err
-		}
-	}
-	var pods corev1.PodList
-	if err := s.Cluster.List(ctx, &pods, client.InNamespace(PoolNamespace)); err != nil {
-		return err
-	}
-	for i := range pods.Items {
-		// The process node is gone, so nobody would confirm the end.
-		if err := client.IgnoreNotFound(s.Cluster.Delete(ctx, &pods.Items[i], client.GracePeriodSeconds(0))); err != nil {
-			return err
-		}
-	}
-	objects, err := s.wanted()
+func (s *System) uninstall(ctx context.Context) error {
+	own, err := s.ownNamespaces(ctx)
 	if err != nil {
 		return err
 	}
-	objects = append(objects, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: NodeName}})
-	definitions, err := schemas.CRDs()
+	for _, namespace := range own {
+		if err := s.release(ctx, namespace); err != nil {
+			return err
+		}
+	}
+	objects, err := s.installed()
 	if err != nil {
 		return err
-	}
-	for _, definition := range definitions {
-		objects = append([]client.Object{definition}, objects...)
 	}
 	for _, object := range slices.Backward(objects) {
 		if err := s.removeMarked(ctx, object); err != nil {
+			return err
+		}
+	}
+	if slices.Contains(own, PoolNamespace) {
+		// The node has no mark: its name is ours, and so is where its Pods are.
+		node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: NodeName}}
+		if err := client.IgnoreNotFound(s.Cluster.Delete(ctx, node)); err != nil {
 			return err
 		}
 	}
@@ -277,7 +268,7 @@ func (s *System) removed(ctx context.Context, object client.Object) error {
 	return until(ctx, fmt.Sprintf("remove %T %s", object, object.GetName()), func(ctx context.Context) error {
 		err := s.Cluster.Get(ctx, client.ObjectKeyFromObject(object), object)
 		switch {
-		case absent(err) || err == nil && !ours(object):
+		case absent(err) || err == nil && !s.ours(object):
 			return nil
 		case err != nil:
 			return err
@@ -286,16 +277,10 @@ func (s *System) removed(ctx context.Context, object client.Object) error {
 	})
 }
 
-// ours says whether install made an object. The node has no mark: its name is
-// ours alone.
-func ours(object client.Object) bool {
-	return object.GetName() == NodeName || object.GetLabels()[managedByLabel] == managedByDev
-}
-
-// releaseFinalizers lets objects in our namespaces go though their controllers
-// are gone.
-func (s *System) releaseFinalizers(ctx context.Context, list client.ObjectList) error {
-	for _, namespace := range []string{PoolNamespace, FleetNamespace} {
+// release lets the objects in a namespace of ours go though their controllers
+// and their node are gone.
+func (s *System) release(ctx context.Context, namespace string) error {
+	for _, list := range []client.ObjectList{&v1alpha1.PoolSyncList{}, &v1alpha1.ExecutorPoolList{}} {
 		if err := s.Cluster.List(ctx, list, client.InNamespace(namespace)); absent(err) {
 			continue
 		} else if err != nil {
@@ -310,6 +295,16 @@ func (s *System) releaseFinalizers(ctx context.Context, list client.ObjectList) 
 			return err
 		}
 	}
+	var pods corev1.PodList
+	if err := s.Cluster.List(ctx, &pods, client.InNamespace(namespace)); err != nil {
+		return err
+	}
+	for i := range pods.Items {
+		// Nobody would confirm the end.
+		if err := client.IgnoreNotFound(s.Cluster.Delete(ctx, &pods.Items[i], client.GracePeriodSeconds(0))); err != nil {
+			return err
+		}
+	}
 	return nil
 }
 
@@ -321,7 +316,7 @@ func (s *System) removeMarked(ctx context.Context, object client.Object) error {
 	} else if err != nil {
 		return err
 	}
-	if !ours(object) {
+	if !s.ours(object) {
 		return nil
 	}
 	return client.IgnoreNotFound(s.Cluster.Delete(ctx, object))

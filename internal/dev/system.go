@@ -77,6 +77,7 @@ type System struct {
 	processes  cluster.Processes
 	state      state
 	ca         *pki.CA
+	mark       string // the value of systemLabel
 }
 
 // state is what a second Up must find again: kept in Dir/system.json.
@@ -163,8 +164,15 @@ func Down(ctx context.Context, dir string) error {
 		}
 		st = state{}
 	}
+	existing := &System{Dir: dir, Kubeconfig: st.Kubeconfig, ca: &pki.CA{}}
 	if st.Kubeconfig != "" {
-		if err := withdraw(ctx, st.Kubeconfig); err != nil {
+		if existing.mark, err = markOf(dir); err != nil {
+			return err
+		}
+		if err := existing.connectCluster(); err != nil {
+			return err
+		}
+		if err := existing.withdraw(ctx); err != nil {
 			return fmt.Errorf("withdraw the pools from the cluster of %s: %w", st.Kubeconfig, err)
 		}
 	}
@@ -184,7 +192,7 @@ func Down(ctx context.Context, dir string) error {
 		return err
 	}
 	if st.Kubeconfig != "" {
-		if err := uninstall(ctx, st.Kubeconfig); err != nil {
+		if err := existing.uninstall(ctx); err != nil {
 			return fmt.Errorf("remove the system from the cluster of %s: %w", st.Kubeconfig, err)
 		}
 	} else if err := cluster.Down(ctx, filepath.Join(dir, "cluster")); err != nil {
@@ -253,6 +261,9 @@ func prepare(o Options, found bool) (*System, error) {
 		return nil, err
 	}
 	if s.ca, err = pki.ParseCA(pair); err != nil {
+		return nil, err
+	}
+	if s.mark, err = markOf(s.Dir); err != nil {
 		return nil, err
 	}
 	for _, name := range []string{"hub", "git"} {
