@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -86,15 +87,20 @@ func blank(text []byte) []byte {
 }
 
 // withoutMarks drops byte order marks from the beginnings of documents: files
-// that were put after one another have several. A parser drops the first.
+// that were put after one another have several. A parser drops the first. What
+// follows a separator on the first line is no second document: kubectl reads a
+// mark there as part of a key.
 func withoutMarks(data []byte) []byte {
-	if !bytes.Contains(data, []byte("\ufeff")) {
+	if !bytes.Contains(data, []byte(byteOrderMark)) {
 		return data
 	}
-	return separatedMark.ReplaceAll(data, []byte("$1"))
+	first := bytes.IndexByte(data, '\n') + 1
+	return slices.Concat(data[:first], separatedMark.ReplaceAll(data[first:], []byte("$1")))
 }
 
-var separatedMark = regexp.MustCompile(`(?m)(^---[ \t\r]*\n)\x{FEFF}`)
+const byteOrderMark = "\ufeff"
+
+var separatedMark = regexp.MustCompile(`(?m)(^---[ \t]*(?:#[^\n]*)?\r?\n)\x{FEFF}`)
 
 func splitYAML(file string, data []byte) ([]part, *Problem) {
 	decoder := yamlv3.NewDecoder(bytes.NewReader(data))
@@ -129,6 +135,12 @@ func splitYAML(file string, data []byte) ([]part, *Problem) {
 			// The text from the broken document on would fail again here, so
 			// the last whole one is read up to its last node only.
 			end = offsets[min(lastLine(parts[i].node), len(offsets)-1)]
+		}
+		if bytes.HasPrefix(data[begin:], []byte(byteOrderMark)) && parts[i].line > 1 {
+			// Behind a blank line or a comment it belongs to the first key, and
+			// would be dropped at the beginning of a text.
+			parts[i].line--
+			begin = offsets[parts[i].line-1]
 		}
 		parts[i].text = data[begin:max(begin, end)]
 	}

@@ -43,6 +43,9 @@ func TestText(t *testing.T) {
 		"a byte order mark":                       {"\ufeff" + smallestHubPool, 1, nil},
 		"a byte order mark before a separator":    {"\ufeff---\n" + smallestHubPool, 1, nil},
 		"a byte order mark in each document":      {"\ufeff" + smallestHubPool + "---\n\ufeff" + smallestHubPool, 2, nil},
+		"a byte order mark behind a comment":      {smallestHubPool + "---  # a\n\ufeff" + smallestHubPool, 2, nil},
+		"a byte order mark behind a first ---":    {"---\n\ufeff" + smallestHubPool, 0, []string{"type-meta 2 Required value"}},
+		"a byte order mark on the second line":    {"\n\ufeff" + smallestHubPool, 0, []string{"type-meta 2 Required value"}},
 		"a byte order mark after CRLF":            {"\ufeff" + strings.ReplaceAll(smallestHubPool+"---\n\ufeff"+smallestHubPool, "\n", "\r\n"), 2, nil},
 		"UTF-16":                                  {"\xff\xfea\x00:\x00 \x001\x00\n\x00", 0, []string{"syntax 1 the text is UTF-16"}},
 		"Latin-1":                                 {"apiVersion: v1\nkind: X\xe9\n", 0, []string{"syntax 2 incomplete UTF-8 octet sequence"}},
@@ -134,7 +137,7 @@ func TestText(t *testing.T) {
 // same.
 func FuzzDecodeReadsAsKubectl(f *testing.F) {
 	for _, text := range []string{
-		fleetFile, smallestHubPool + "---\n\ufeff" + smallestHubPool, "--- # a\na: 1\n---\n---\nb: 'x\u0085y\u2028z'\n---\nc: |\n  ---\n",
+		fleetFile, smallestHubPool + "---\n\ufeff" + smallestHubPool, "\n\ufeffapiVersion: v1\nkind: A\n", "a: 1\n--- # a\n\ufeffapiVersion: v1\nkind: A\n", "--- # a\n\ufeffapiVersion: v1\nkind: A\n", "--- # a\na: 1\n---\n---\nb: 'x\u0085y\u2028z'\n---\nc: |\n  ---\n",
 		`{"apiVersion":"v1","kind":"A"}{"apiVersion":"v1","kind":"B"}`, "{\"apiVersion\":\"v1\",\"kind\":\"A\"}\n---\napiVersion: v1\nkind: B\n",
 		"apiVersion: v1\nkind: List\nitems:\n- {apiVersion: v1, kind: A}\n", "apiVersion: v1\r\nkind: A\r\n---\r\napiVersion: v1\r\nkind: B\r\n",
 		"apiVersion: v1\nkind: A\nx: &x {a: 010, b: yes, c: 1e3, d: 1_0}\ny: {<<: *x}\n", "%YAML 1.1\n---\napiVersion: v1\nkind: A\n",
