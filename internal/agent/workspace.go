@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -14,6 +15,7 @@ import (
 	"time"
 
 	"cloop.dev/cloop/internal/agent/supervisor"
+	"cloop.dev/cloop/internal/removal"
 )
 
 // workspace is everything that can be ready before a run arrives: an empty
@@ -52,19 +54,7 @@ func (w *workspace) setUp(ctx context.Context, o Options) (err error) {
 	if w.git, err = exec.LookPath("git"); err != nil {
 		return fmt.Errorf("%w: the runner's image needs git", err)
 	}
-	for _, dir := range []string{o.Home, o.Tmp} {
-		if err := os.MkdirAll(dir, 0o755); err != nil { //nolint:gosec // the command's own directories
-			return err
-		}
-	}
-	if w.scratch, err = os.MkdirTemp(o.Tmp, ".cloop-runner-"); err != nil {
-		return err
-	}
-	// What an earlier run left is nobody's to read.
-	if err := os.RemoveAll(w.dir); err != nil {
-		return err
-	}
-	if err := os.MkdirAll(w.dir, 0o755); err != nil { //nolint:gosec // the command's own directory
+	if err := w.vacate(o); err != nil {
 		return err
 	}
 	if err := w.trust(o); err != nil {
@@ -78,6 +68,39 @@ func (w *workspace) setUp(ctx context.Context, o Options) (err error) {
 	}
 	w.supervisor, err = supervisor.Start(supervisorEnvironment(o.Environ))
 	return err
+}
+
+// vacate makes the directories, without what an earlier run left: that is nobody's
+// to read.
+func (w *workspace) vacate(o Options) (err error) {
+	for _, dir := range []string{o.Home, o.Tmp, o.Workspace} {
+		if err := open(dir); err != nil {
+			return err
+		}
+	}
+	if w.scratch, err = os.MkdirTemp(o.Tmp, ".cloop-runner-"); err != nil {
+		return err
+	}
+	if err := removal.All(w.dir); err != nil {
+		return err
+	}
+	return os.MkdirAll(w.dir, 0o755) //nolint:gosec // the command's own directory
+}
+
+// open makes a directory of the command's own. Where it outlives Pods, an earlier
+// run may have closed it.
+func open(dir string) error {
+	if err := os.MkdirAll(dir, 0o755); err != nil { //nolint:gosec // the command's own
+		return err
+	}
+	info, err := os.Stat(dir)
+	if err != nil || info.Mode()&0o700 == 0o700 {
+		return err
+	}
+	if err := os.Chmod(dir, info.Mode().Perm()|0o700); !errors.Is(err, fs.ErrPermission) {
+		return err
+	}
+	return nil // somebody else's: whether it can be used shows soon
 }
 
 // supervisorEnvironment keeps what a node finds its processes by.
@@ -236,7 +259,7 @@ func (w *workspace) close() {
 		w.remote.client.CloseIdleConnections()
 	}
 	if w.scratch != "" {
-		_ = os.RemoveAll(w.scratch)
+		_ = removal.All(w.scratch)
 	}
 }
 

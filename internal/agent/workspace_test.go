@@ -1,15 +1,18 @@
 package agent
 
 import (
+	"errors"
 	"net/http"
 	"net/http/httptest"
 	"net/url"
 	"os"
+	"path/filepath"
 	"strings"
 	"sync/atomic"
 	"testing"
 
 	"cloop.dev/cloop/apis/hubv1"
+	"cloop.dev/cloop/internal/removal/removaltest"
 )
 
 // checkedOut prepares a workspace and checks the assignment out.
@@ -146,6 +149,38 @@ func TestNothingOfARepositoryIsExecuted(t *testing.T) {
 	if _, err := os.Stat(w.dir + "/.git/hooks"); err == nil {
 		t.Error("the repository has hooks from a template")
 	}
+}
+
+// A workspace may outlive its Pod, on a claim.
+func TestWhatAnEarlierRunClosedIsTakenAway(t *testing.T) {
+	removaltest.Unprivileged(t, func(dir string) {
+		o := Options{Workspace: filepath.Join(dir, "workspace"), Home: filepath.Join(dir, "home"), Tmp: filepath.Join(dir, "tmp")}
+		w := &workspace{dir: filepath.Join(o.Workspace, checkoutName)}
+		err := errors.Join(os.Mkdir(o.Home, 0o700), os.Mkdir(o.Tmp, 0o700), removaltest.Close(w.dir),
+			os.Chmod(w.dir, 0o555), os.Chmod(o.Workspace, 0o555), os.Chmod(o.Home, 0), os.Chmod(o.Tmp, 0)) //nolint:gosec // closed on purpose
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		if err := w.vacate(o); err != nil {
+			t.Errorf("the next runner fails: %v", err)
+			return
+		}
+		left, err := os.ReadDir(w.dir)
+		if err != nil || len(left) > 0 {
+			t.Errorf("left are %v (%v)", left, err)
+		}
+		if err := os.WriteFile(filepath.Join(o.Home, "x"), nil, 0o600); err != nil {
+			t.Error(err)
+		}
+		if err := removaltest.Close(w.scratch); err != nil {
+			t.Error(err)
+		}
+		w.close()
+		if _, err := os.Lstat(w.scratch); !os.IsNotExist(err) {
+			t.Errorf("the agent's own files are still there (%v)", err)
+		}
+	})
 }
 
 func TestAnUntrustedGitServerIsRefused(t *testing.T) {

@@ -15,6 +15,8 @@ import (
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/tools/cache"
+
+	"cloop.dev/cloop/internal/removal"
 )
 
 const (
@@ -138,7 +140,7 @@ func (n *node) volumeChanged(ctx context.Context, volume *corev1.PersistentVolum
 		volume.Spec.PersistentVolumeReclaimPolicy != corev1.PersistentVolumeReclaimDelete {
 		return nil
 	}
-	if err := removeAll(dir); err != nil {
+	if err := removal.All(dir); err != nil {
 		return err
 	}
 	err := n.client.CoreV1().PersistentVolumes().Delete(ctx, volume.Name, metav1.DeleteOptions{

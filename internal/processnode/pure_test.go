@@ -5,14 +5,14 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"runtime"
 	"strings"
 	"testing"
 	"time"
 
-	"golang.org/x/sys/unix"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"cloop.dev/cloop/internal/removal/removaltest"
 )
 
 func TestRewriteReplacesThePathsOfMounts(t *testing.T) {
@@ -303,49 +303,11 @@ func TestRecordsThatAPowerLossLeftStopNobody(t *testing.T) {
 	}
 }
 
-// dropRights gives the calling goroutine, where root runs the test, the rights
-// of a user to whom a file's mode means something, and says whether it could.
-func dropRights() bool {
-	const nobody = 65534
-	if os.Geteuid() != 0 {
-		return true
-	}
-	runtime.LockOSThread() // never unlocked: the thread ends with the goroutine
-	_, _ = unix.SetfsuidRetUid(nobody)
-	// An impossible id changes nothing and returns what is set.
-	now, _ := unix.SetfsuidRetUid(-1)
-	return now == nobody
-}
-
 func TestDirectoriesThatARunClosedAreRemoved(t *testing.T) {
-	dir := t.TempDir()
-	if err := os.Chmod(dir, 0o777); err != nil { //nolint:gosec // nobody writes into it below
-		t.Fatal(err)
-	}
-	if err := os.Chmod(filepath.Dir(dir), 0o755); err != nil { //nolint:gosec // nobody passes through
-		t.Fatal(err)
-	}
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		if !dropRights() {
-			t.Error("root may not give its rights up here")
-			return
-		}
+	removaltest.Unprivileged(t, func(dir string) {
 		home := filepath.Join(dir, "pods", "ns_pod_1", "volumes", "home")
 		claim := filepath.Join(dir, "claims", "ns_cache_2")
-		for _, closed := range []string{home, claim} {
-			module := filepath.Join(closed, "go", "pkg", "mod")
-			if err := os.MkdirAll(module, 0o700); err != nil {
-				t.Error(err)
-				return
-			}
-			if err := errors.Join(os.WriteFile(filepath.Join(module, "x.go"), nil, 0o400), os.Symlink("/", filepath.Join(module, "root")),
-				os.Chmod(module, 0o500), os.Chmod(filepath.Join(closed, "go"), 0)); err != nil {
-				t.Error(err)
-			}
-		}
-		if err := Clean(dir); err != nil {
+		if err := errors.Join(removaltest.Close(home), removaltest.Close(claim), Clean(dir)); err != nil {
 			t.Error(err)
 		}
 		for _, closed := range []string{filepath.Dir(home), claim} {
@@ -353,8 +315,7 @@ func TestDirectoriesThatARunClosedAreRemoved(t *testing.T) {
 				t.Errorf("%s is still there (%v)", closed, err)
 			}
 		}
-	}()
-	<-done
+	})
 }
 
 func TestOptionsNameAllProblems(t *testing.T) {

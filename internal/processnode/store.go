@@ -15,6 +15,7 @@ import (
 
 	"cloop.dev/cloop/internal/atomicfile"
 	"cloop.dev/cloop/internal/process"
+	"cloop.dev/cloop/internal/removal"
 )
 
 // store is the node's directory:
@@ -114,14 +115,14 @@ func (p podDir) removeSecrets(pod *corev1.Pod) error {
 	var problems []error
 	for _, volume := range pod.Spec.Volumes {
 		if volume.Secret != nil {
-			problems = append(problems, removeAll(p.volume(volume.Name)))
+			problems = append(problems, removal.All(p.volume(volume.Name)))
 		}
 	}
 	return errors.Join(problems...)
 }
 
 // removeVolumes removes Secrets and emptyDirs; logs stay.
-func (p podDir) removeVolumes() error { return removeAll(p.volumes()) }
+func (p podDir) removeVolumes() error { return removal.All(p.volumes()) }
 
 // keptPods is how many directories of finished Pods stay for whoever wants to
 // read their logs.
@@ -181,7 +182,7 @@ func (s store) prune(busy func(entry string) bool) error {
 	slices.SortFunc(finished, func(a, b aged) int { return a.at.Compare(b.at) })
 	var problems []error
 	for i := 0; i < len(finished)-keptPods; i++ {
-		problems = append(problems, removeAll(filepath.Join(s.pods(), finished[i].name)))
+		problems = append(problems, removal.All(filepath.Join(s.pods(), finished[i].name)))
 	}
 	return errors.Join(problems...)
 }
@@ -192,25 +193,7 @@ func (s store) prune(busy func(entry string) bool) error {
 func Clean(dir string) error {
 	s := store{dir}
 	_, err := s.recover(time.Now())
-	return errors.Join(err, removeAll(s.claims()))
-}
-
-// removeAll removes a directory with all that is in it, also where a run has
-// taken the right to that from its own directories, as Go does with those of
-// its module cache.
-func removeAll(dir string) error {
-	first := os.RemoveAll(dir)
-	if !errors.Is(first, fs.ErrPermission) {
-		return first
-	}
-	// A directory is opened before it is read: WalkDir calls first.
-	err := filepath.WalkDir(dir, func(name string, entry fs.DirEntry, err error) error {
-		if err == nil && entry.IsDir() {
-			err = os.Chmod(name, 0o700) //nolint:gosec // a directory that is to go
-		}
-		return err
-	})
-	return errors.Join(err, os.RemoveAll(dir))
+	return errors.Join(err, removal.All(s.claims()))
 }
 
 // errVoid says that a file is no JSON at all, as a loss of power may leave it.
