@@ -66,16 +66,23 @@ func (l *lease) lostAt() supervisor.Instant { return l.contact().boot.Add(l.life
 // over says that the hub has settled without this runner by now.
 func (l *lease) over() bool { return l.silent() > l.life+l.margin }
 
-// guard sends on fenced, once for each loss of contact, when a run must not
-// live any longer. It ends with the context.
-func (l *lease) guard(ctx context.Context, clk clock.Clock, fenced chan<- struct{}) {
-	var reported supervisor.Instant
+// guard sends, once for each loss of contact: on fenced when a run must not live
+// any longer, on over when the hub has settled without this runner. It ends with
+// the context.
+func (l *lease) guard(ctx context.Context, clk clock.Clock, fenced, over chan<- struct{}) {
+	var saidFenced, saidOver supervisor.Instant // of which contact
 	for {
 		contact, left := l.contact().boot, l.untilFence()
-		if left <= 0 && contact > reported {
-			reported = contact
+		var say chan<- struct{}
+		switch {
+		case left <= 0 && contact > saidFenced:
+			say, saidFenced = fenced, contact
+		case l.over() && contact > saidOver:
+			say, saidOver = over, contact
+		}
+		if say != nil {
 			select {
-			case fenced <- struct{}{}:
+			case say <- struct{}{}:
 			case <-ctx.Done():
 				return
 			}

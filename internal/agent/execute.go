@@ -62,6 +62,7 @@ func (j *job) execute(commit string) hubv1.ResultRequest {
 	if errors.Is(exit.Err, supervisor.ErrLapsed) {
 		j.stop(stopFenced)
 	}
+	j.end(exit)
 	j.log.Info("the command has ended", "code", exit.Code, "signal", signalName(exit.Signal))
 	j.sweep(read)
 	// Nothing of the run lives any more: what there is to report is final.
@@ -161,7 +162,7 @@ func (j *job) sweep(read <-chan struct{}) {
 		case <-read:
 		case <-grace.C():
 			j.log.Info("a process that the command left behind holds its output; it is killed")
-		case <-j.reporting.Done():
+		case <-j.waiting.Done():
 		}
 		grace.Stop()
 	}
@@ -175,6 +176,8 @@ func (j *job) sweep(read <-chan struct{}) {
 func outcome(exit supervisor.Exit) hubv1.ResultRequest {
 	var result hubv1.ResultRequest
 	switch {
+	case errors.Is(exit.Err, supervisor.ErrDied):
+		result.Error = fmt.Sprintf("how the command ended is not known: %v: the run itself may have killed it, or the node for want of memory", exit.Err)
 	case exit.Err != nil:
 		result.Error = fmt.Sprintf("how the command ended is not known: %v", exit.Err)
 	case exit.Signal != 0:
@@ -207,7 +210,7 @@ func notExecuted(name string, err error) hubv1.ResultRequest {
 	case errors.Is(err, syscall.EACCES):
 		reason = fmt.Sprintf("%s: permission denied: is it executable?", name)
 	case errors.Is(err, supervisor.ErrDied), errors.Is(err, supervisor.ErrLapsed):
-		return hubv1.ResultRequest{Error: fmt.Sprintf("start the command: %v", err)}
+		return hubv1.ResultRequest{Error: fmt.Sprintf("the command was not started: %v", err)}
 	}
 	return hubv1.ResultRequest{ExitCode: &code, Error: reason}
 }

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"cloop.dev/cloop/apis/hubv1"
+	"cloop.dev/cloop/internal/agent/supervisor"
 	"cloop.dev/cloop/internal/hubclient"
 )
 
@@ -36,15 +37,19 @@ type job struct {
 	hubv1.Assignment
 	log *slog.Logger
 
-	// working ends with any stop; reporting with a stop at once, unless the
-	// command is over by then: a result may always be offered.
-	working, reporting       context.Context
-	cancelWork, cancelReport context.CancelFunc
-	stopped                  chan struct{} // gets a value when reason rises
+	// working ends with any stop, waiting with one at once, and reporting when
+	// there is nothing that the hub could take: a result may always be offered.
+	working, waiting, reporting          context.Context
+	cancelWork, cancelWait, cancelReport context.CancelFunc
+	stopped                              chan struct{} // gets a value when reason rises
 
-	mu     sync.Mutex // guards reason and over
+	mu     sync.Mutex // guards all below
 	reason stop
-	over   bool
+	// before is the reason that the fence took the place of.
+	before stop
+	// ended: there is no command any more; finished: and it has a result.
+	ended, finished bool
+	over            bool
 }
 
 func newJob(ctx context.Context, r *runner, assignment hubv1.Assignment) *job {
@@ -53,6 +58,7 @@ func newJob(ctx context.Context, r *runner, assignment hubv1.Assignment) *job {
 		log: r.log.With("run", assignment.RunID, "attempt", assignment.Attempt),
 	}
 	j.working, j.cancelWork = context.WithCancel(ctx)
+	j.waiting, j.cancelWait = context.WithCancel(ctx)
 	j.reporting, j.cancelReport = context.WithCancel(ctx)
 	return j
 }
@@ -75,14 +81,42 @@ func (j *job) stop(reason stop) {
 	if j.over || reason <= j.reason {
 		return
 	}
+	if j.finished && (reason == stopFenced || reason == stopTerminated) {
+		// What is left of the run has to go; the result is there.
+		j.cancelWait()
+		return
+	}
+	if reason == stopFenced {
+		j.before = j.reason
+	}
 	j.reason = reason
 	j.cancelWork()
 	if reason.atOnce() {
+		j.cancelWait()
+	}
+	if reason == stopRevoked || reason == stopFenced && j.ended {
 		j.cancelReport()
 	}
 	select {
 	case j.stopped <- struct{}{}:
 	default:
+	}
+}
+
+// end takes note of how the command ended. One that ended before the fence did
+// anything to it has a result: this process may have been stopped for all that
+// time, and the hub may still take it.
+func (j *job) end(exit supervisor.Exit) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	j.ended = true
+	j.finished = exit.Err == nil && (j.reason != stopFenced || !exit.Killed)
+	switch {
+	case j.reason != stopFenced:
+	case j.finished:
+		j.reason = j.before
+	default:
+		j.cancelReport()
 	}
 }
 
@@ -103,6 +137,7 @@ func (j *job) seal() stop {
 // run is the job from the assignment to the hub's confirmation.
 func (j *job) run() report {
 	defer j.cancelWork()
+	defer j.cancelWait()
 	defer j.cancelReport()
 	result := hubv1.ResultRequest{Attempt: j.Attempt}
 	commit, err := j.ready.checkout(j.working, j.Assignment)

@@ -20,7 +20,8 @@ const (
 	OutcomeStopped Outcome = "stopped"
 	// OutcomeRefused is a token that the hub did not take.
 	OutcomeRefused Outcome = "refused"
-	// OutcomeUnreachable is a hub that did not answer before the token expired.
+	// OutcomeUnreachable is a hub that did not answer before the token expired, or
+	// before the lease of a runner without a run was over.
 	OutcomeUnreachable Outcome = "unreachable"
 	// OutcomeInterrupted is a runner that was told to end while it had a run.
 	OutcomeInterrupted Outcome = "interrupted"

@@ -92,7 +92,8 @@ type inbox struct {
 	states    chan hubv1.RunnerState
 	ended     chan error // the session, at most one for each sender
 	fenced    chan struct{}
-	done      chan report // the job's, one value
+	over      chan struct{} // the lease
+	done      chan report   // the job's, one value
 }
 
 // serve is the one loop that decides. It returns when the runner is to end, and
@@ -104,11 +105,11 @@ func (r *runner) serve(ctx context.Context) report {
 	defer cancel()
 	in := inbox{
 		snapshots: make(chan hubv1.RunnerSnapshot), states: make(chan hubv1.RunnerState),
-		ended: make(chan error, 2), fenced: make(chan struct{}), done: make(chan report, 1),
+		ended: make(chan error, 2), fenced: make(chan struct{}), over: make(chan struct{}), done: make(chan report, 1),
 	}
 	group.Go(func() { r.watch(inner, in.snapshots, in.ended) })
 	group.Go(func() { r.beat(inner, in.states, in.ended) })
-	group.Go(func() { r.lease.guard(inner, r.clock, in.fenced) })
+	group.Go(func() { r.lease.guard(inner, r.clock, in.fenced, in.over) })
 
 	var current *job
 	var latest hubv1.RunnerSnapshot
@@ -137,6 +138,14 @@ func (r *runner) serve(ctx context.Context) report {
 			if current != nil {
 				r.log.Warn("no contact with the hub: the run may be given to somebody else soon", "run", current.RunID)
 				current.stop(stopFenced)
+			}
+			continue
+		case <-in.over:
+			if current == nil {
+				// Nothing would ever come of waiting: the hub takes this session no
+				// more, and nobody would start a runner in this one's place.
+				return r.leave(report{Outcome: OutcomeUnreachable, Reason: fmt.Sprintf("no contact with the hub since %s, so it has given up this runner, which had no run",
+					r.lease.contact().at.UTC().Format(time.RFC3339))})
 			}
 			continue
 		case <-terminated:

@@ -1,10 +1,12 @@
 package agent
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
 	"sync/atomic"
+	"syscall"
 	"testing"
 	"time"
 
@@ -78,6 +80,29 @@ func TestAnIdleRunnerLeaves(t *testing.T) {
 				t.Errorf("bye %q", h.bye)
 			}
 		})
+	}
+}
+
+// The hub does not take a session back that it has given up, so nothing would ever
+// come of a runner that goes on.
+func TestAnIdleRunnerWithoutAHubEndsWithItsLease(t *testing.T) {
+	t.Parallel()
+	h := newFakeHub()
+	fake := testclock.NewFakeClock(time.Now())
+	l := begin(t, h, withClock(fake))
+	pass(t, fake, 100*time.Millisecond, func() bool { h.mu.Lock(); defer h.mu.Unlock(); return h.heartbeats > 0 })
+	h.update(func() { h.down = true })
+	lost := fake.Now()
+	pass(t, fake, 500*time.Millisecond, l.over())
+	if err := l.end(); err == nil || !strings.Contains(err.Error(), "no contact with the hub since") {
+		t.Errorf("it ended with %v", err)
+	}
+	// The lease is 60 s with a margin of 10 s, of a heartbeat at most 1 s old.
+	if passed := fake.Since(lost); passed < 69*time.Second {
+		t.Errorf("it ended after %s, when the hub might still have had work for it", passed)
+	}
+	if got := l.terminationLog(); !strings.Contains(got, `"outcome":"unreachable"`) {
+		t.Errorf("termination report %s", got)
 	}
 }
 
@@ -240,6 +265,107 @@ func TestARunWithoutContactIsFenced(t *testing.T) {
 	}
 }
 
+// Where the whole time passes without the agent getting to run, as in a stop of its
+// Pod, the command may have ended long before the fence. What stands still here is
+// the supervisor, so that the agent hears of the end only after it has fenced.
+func TestAResultFromBeforeTheFenceIsOffered(t *testing.T) {
+	t.Parallel()
+	h := newFakeHub()
+	fake := testclock.NewFakeClock(time.Now())
+	l := begin(t, h, withClock(fake))
+	dir := t.TempDir()
+	gate, pids := filepath.Join(dir, "gate"), filepath.Join(dir, "pids")
+	l.run(`echo $PPID > ` + pids + `; echo up; while [ ! -e ` + gate + ` ]; do sleep 0.01; done; echo done; exit 3`)
+	l.awaitLog("up\n")
+	supervisor := pidIn(t, pids)
+	if err := supervisor.Signal(syscall.SIGSTOP); err != nil {
+		t.Fatal(err)
+	}
+	h.update(func() {
+		h.fault = func(call string, _ bool) error {
+			if call == "heartbeat" {
+				return errNetwork
+			}
+			return nil
+		}
+	})
+	if err := os.WriteFile(gate, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	l.awaitLog("done\n")
+	awaitZombie(t, supervisor.PID)
+	lost := fake.Now()
+	pass(t, fake, 500*time.Millisecond, func() bool { return strings.Contains(l.logged.String(), "stopping the command") })
+	if passed := fake.Since(lost); passed > 55*time.Second {
+		t.Fatalf("the fence came after %s", passed)
+	}
+	if err := supervisor.Signal(syscall.SIGCONT); err != nil {
+		t.Fatal(err)
+	}
+	if err := l.end(); err != nil {
+		t.Error(err)
+	}
+	if h.result == nil || h.result.ExitCode == nil || *h.result.ExitCode != 3 || h.logText() != "up\ndone\n" {
+		t.Errorf("result %+v, log %q", h.result, h.logText())
+	}
+}
+
+// awaitZombie waits until a child of the process has ended and was not waited for.
+func awaitZombie(t *testing.T, parent int) {
+	t.Helper()
+	for deadline := time.Now().Add(30 * time.Second); ; time.Sleep(time.Millisecond) {
+		stats, err := filepath.Glob("/proc/[0-9]*/stat")
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, name := range stats {
+			stat, _ := os.ReadFile(name) //nolint:gosec // of /proc
+			if strings.Contains(string(stat), fmt.Sprintf(") Z %d ", parent)) {
+				return
+			}
+		}
+		if time.Now().After(deadline) {
+			t.Fatal("the command does not end")
+		}
+	}
+}
+
+// What a command leaves behind may hold its output for a while. The result is there
+// by then, whatever ends the wait.
+func TestAResultIsOfferedWhateverEndsTheWaitForItsOutput(t *testing.T) {
+	for name, disturb := range map[string]func(*life, *testclock.FakeClock){
+		"the Pod is told to end": func(l *life, _ *testclock.FakeClock) { l.stop() },
+		"the fence": func(l *life, fake *testclock.FakeClock) {
+			l.hub.update(func() {
+				l.hub.fault = func(call string, _ bool) error {
+					if call == "heartbeat" {
+						return errNetwork
+					}
+					return nil
+				}
+			})
+			lost := fake.Now()
+			pass(l.t.(*testing.T), fake, time.Second, func() bool { return fake.Since(lost) > 51*time.Second })
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			h := newFakeHub()
+			fake := testclock.NewFakeClock(time.Now())
+			l := begin(t, h, withClock(fake), func(o *Options) { o.DrainGrace = 1000 * time.Hour })
+			l.run(`setsid sleep 1000 & echo up; exit 4`)
+			awaitText(t, l.logged, "the command has ended")
+			disturb(l, fake)
+			if err := l.end(); err != nil {
+				t.Error(err)
+			}
+			if h.result == nil || h.result.ExitCode == nil || *h.result.ExitCode != 4 || h.logText() != "up\n" {
+				t.Errorf("result %+v, log %q", h.result, h.logText())
+			}
+		})
+	}
+}
+
 func TestARunOutlivesAHubThatIsAwayForLessThanTheLease(t *testing.T) {
 	t.Parallel()
 	h := newFakeHub()
@@ -372,7 +498,8 @@ func TestACommandWhoseSupervisorIsKilledIsReported(t *testing.T) {
 	if err := l.end(); err != nil {
 		t.Error(err)
 	}
-	if h.result == nil || !strings.Contains(h.result.Error, "has died") {
+	// Whatever the supervisor still got to say, the command had started.
+	if h.result == nil || !strings.HasPrefix(h.result.Error, "how the command ended is not known: ") || h.result.ExitCode != nil {
 		t.Errorf("result %+v", h.result)
 	}
 }

@@ -49,6 +49,8 @@ type child struct {
 	// lease rings when the agent has not renewed it; lapsed says that it did.
 	lease  *alarm
 	lapsed bool
+	// killing says that the command is being ended, for whatever reason.
+	killing bool
 }
 
 func supervise() error {
@@ -153,13 +155,16 @@ func (c *child) exec(in request) {
 		c.report(event{Event: eventRefused, Lapsed: true})
 		return
 	}
-	c.lapsed = false
+	c.lapsed, c.killing = false, false
 	null, err := os.Open(os.DevNull)
 	if err != nil {
 		c.report(event{Event: eventRefused, Errno: errno(err)})
 		return
 	}
 	defer func() { _ = null.Close() }()
+	// Said first: the command may end this process before it could.
+	began := time.Now()
+	c.report(event{Event: eventStarting, At: began})
 	pid, err := syscall.ForkExec(string(in.Path), toStrings(in.Argv), &syscall.ProcAttr{
 		Dir: string(in.Dir), Env: toStrings(in.Env),
 		Files: []uintptr{null.Fd(), c.output.Fd(), c.output.Fd()},
@@ -170,7 +175,7 @@ func (c *child) exec(in request) {
 		return
 	}
 	c.leader = pid
-	c.report(event{Event: eventStarted, PID: pid, At: time.Now()})
+	c.report(event{Event: eventStarted, PID: pid, At: began})
 	c.reap()
 }
 
@@ -209,7 +214,7 @@ func (c *child) reap() {
 			continue
 		}
 		c.leader = 0
-		out := event{Event: eventExited, Code: status.ExitStatus(), Lapsed: c.lapsed}
+		out := event{Event: eventExited, Code: status.ExitStatus(), Lapsed: c.lapsed, Killed: c.killing}
 		if status.Signaled() {
 			out.Signal = status.Signal()
 		}
@@ -228,7 +233,9 @@ const (
 // before killing any keeps a fork loop from outrunning it.
 func (c *child) killAll() int {
 	for deadline := time.Now().Add(killFor); ; time.Sleep(killPause) {
+		// The first time before anything was done: what ended by itself has.
 		c.reap()
+		c.killing = true
 		left := descendants(os.Getpid())
 		if len(left) == 0 || time.Now().After(deadline) {
 			return len(left)

@@ -44,6 +44,9 @@ type Exit struct {
 	// Code is -1 where a signal ended the command.
 	Code   int
 	Signal syscall.Signal
+	// Killed says that Kill, or the end of the lease, had come before: the command
+	// may have ended for that reason alone.
+	Killed bool
 	// Err is ErrDied where nobody knows how the command ended, and ErrLapsed
 	// where its lease did.
 	Err error
@@ -59,6 +62,7 @@ type Supervisor struct {
 	sending  sync.Mutex // guards requests
 	requests *json.Encoder
 
+	begun   chan event    // eventStarting
 	started chan event    // one of eventStarted, eventRefused
 	exited  chan Exit     // one value
 	cleared chan int      // one value for each Kill
@@ -90,12 +94,16 @@ func Start(environment []string) (*Supervisor, error) {
 		_, _ = control.Close(), output.Close()
 		return nil, fmt.Errorf("start the run's supervisor: %w", err)
 	}
-	s := &Supervisor{
-		command: command, patience: patience, control: control, output: output, requests: json.NewEncoder(control),
-		started: make(chan event, 1), exited: make(chan Exit, 1), cleared: make(chan int, 1), died: make(chan struct{}),
-	}
+	s := newSupervisor(command, control, output)
 	go s.receive()
 	return s, nil
+}
+
+func newSupervisor(command *exec.Cmd, control, output *os.File) *Supervisor {
+	return &Supervisor{
+		command: command, patience: patience, control: control, output: output, requests: json.NewEncoder(control),
+		begun: make(chan event, 1), started: make(chan event, 1), exited: make(chan Exit, 1), cleared: make(chan int, 1), died: make(chan struct{}),
+	}
 }
 
 // receive ends when the supervising process does.
@@ -115,12 +123,14 @@ func (s *Supervisor) receive() {
 			return
 		}
 		switch in.Event {
+		case eventStarting:
+			s.begun <- in
 		case eventStarted, eventRefused:
 			leader = in.PID
 			s.started <- in
 		case eventExited:
 			leader = 0
-			exit := Exit{Code: in.Code, Signal: in.Signal}
+			exit := Exit{Code: in.Code, Signal: in.Signal, Killed: in.Killed}
 			if in.Lapsed {
 				exit.Err = ErrLapsed
 			}
@@ -145,7 +155,8 @@ func (s *Supervisor) Output() *os.File { return s.output }
 
 // Exec starts the command. A syscall.Errno in the error says why it could not
 // be executed; ErrLapsed that its deadline had passed, and ErrDied that there is
-// no supervisor any more.
+// no supervisor any more and the command never ran. One that may have run counts
+// as started, without a PID where that is not known: Exited tells the rest.
 func (s *Supervisor) Exec(ctx context.Context, command Command) (Started, error) {
 	err := s.send(request{
 		Op: opExec, Path: []byte(command.Path), Argv: toBytes(command.Argv),
@@ -158,17 +169,27 @@ func (s *Supervisor) Exec(ctx context.Context, command Command) (Started, error)
 	case in := <-s.started:
 		return in.verdict(command.Path)
 	case <-s.died:
-		// It may have started the command and died right after.
-		select {
-		case in := <-s.started:
-			return in.verdict(command.Path)
-		default:
-			return Started{}, ErrDied
-		}
+		return s.lastWord(command.Path, ErrDied)
 	case <-time.After(s.patience):
-		return Started{}, s.giveUp()
+		return s.lastWord(command.Path, s.giveUp())
 	case <-ctx.Done():
 		return Started{}, ctx.Err()
+	}
+}
+
+// lastWord is what a supervising process that is dead said of the command, which
+// may have killed it; the error where it said nothing.
+func (s *Supervisor) lastWord(path string, err error) (Started, error) {
+	select {
+	case in := <-s.started:
+		return in.verdict(path)
+	default:
+	}
+	select {
+	case in := <-s.begun:
+		return Started{At: in.At}, nil
+	default:
+		return Started{}, err
 	}
 }
 

@@ -190,6 +190,50 @@ func TestAKilledSupervisorIsNoticed(t *testing.T) {
 	}
 }
 
+// A command may kill its supervisor before that has said that the command started.
+func TestWhatADyingSupervisorSaidOfTheStart(t *testing.T) {
+	for name, test := range map[string]struct {
+		said []string
+		want error
+		pid  int
+	}{
+		"nothing":               {nil, supervisor.ErrDied, 0},
+		"that it starts it":     {[]string{`{"event":"starting","at":"2026-11-30T12:00:00Z"}`}, nil, 0},
+		"that it has":           {[]string{`{"event":"starting"}`, `{"event":"started","pid":999999999,"at":"2026-11-30T12:00:00Z"}`}, nil, 999999999},
+		"that it could not":     {[]string{`{"event":"starting"}`, `{"event":"refused","errno":2}`}, syscall.ENOENT, 0},
+		"that it came too late": {[]string{`{"event":"refused","lapsed":true}`}, supervisor.ErrLapsed, 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := supervisor.Scripted(t, test.said...)
+			started, err := s.Exec(t.Context(), supervisor.Command{Path: "/bin/true"})
+			if !errors.Is(err, test.want) || started.PID != test.pid || err == nil && started.At.IsZero() {
+				t.Errorf("it started as %+v, %v", started, err)
+			}
+			if exit := <-s.Exited(); !errors.Is(exit.Err, supervisor.ErrDied) {
+				t.Errorf("it ended with %+v", exit)
+			}
+		})
+	}
+}
+
+// Whoever decides what a command's end is worth must know whether it was made to.
+func TestWhetherACommandWasMadeToEnd(t *testing.T) {
+	s := start(t)
+	sh(t, s, "sleep 1000")
+	if err := s.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	if exit := <-s.Exited(); !exit.Killed || exit.Signal != syscall.SIGKILL {
+		t.Errorf("killed, it ended with %+v", exit)
+	}
+	s = start(t)
+	sh(t, s, "kill -9 $$")
+	all(t, s)
+	if exit := <-s.Exited(); exit.Killed || exit.Signal != syscall.SIGKILL {
+		t.Errorf("by itself, it ended with %+v", exit)
+	}
+}
+
 func TestExecGivesUpWithItsContext(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()

@@ -15,10 +15,11 @@ const (
 
 // Events that the supervising process reports.
 const (
-	eventStarted = "started"
-	eventRefused = "refused"
-	eventExited  = "exited"
-	eventClear   = "clear"
+	eventStarting = "starting"
+	eventStarted  = "started"
+	eventRefused  = "refused"
+	eventExited   = "exited"
+	eventClear    = "clear"
 )
 
 // request is one message to the supervising process, as a JSON value. Strings
@@ -49,6 +50,8 @@ type event struct {
 	// Lapsed says that the supervisor ended the command, or never started it, for
 	// want of a renewal.
 	Lapsed bool `json:"lapsed,omitempty"`
+	// Killed says that the supervisor had begun to end the command by then.
+	Killed bool `json:"killed,omitempty"`
 	// Left is how many processes could not be killed.
 	Left int `json:"left,omitempty"`
 }
