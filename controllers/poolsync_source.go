@@ -219,7 +219,7 @@ func (r *poolSyncReconciler) rebuild(ctx context.Context, p *syncPass, commit, p
 // render fills a build. It is refused whole by whatever `cloop fleet check` calls an
 // error, and by objects that are not ours to apply.
 func (r *poolSyncReconciler) render(ctx context.Context, sync *v1alpha1.PoolSync, dir string, b *build) *stageError {
-	rendered, report, err := fleet.BuildChecked(ctx, r.validator, dir, b.path)
+	rendered, report, err := fleet.BuildChecked(ctx, r.validator, dir, b.path, nil)
 	if err != nil {
 		return buildFailure(ctx, err)
 	}

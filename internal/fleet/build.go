@@ -28,15 +28,21 @@ type Rendered struct {
 	SourcePath string
 }
 
-// Build renders path, which is relative to root and inside it: a kustomization,
+// Build renders path, as BuildWith does without replacing a variable.
+func Build(ctx context.Context, root, path string) ([]Rendered, error) {
+	return BuildWith(ctx, root, path, nil)
+}
+
+// BuildWith renders path, which is relative to root and inside it: a kustomization,
 // a directory of YAML files (with what lies below it), or one file. It reads
 // nothing outside root, neither over a symbolic link nor over the network, and
 // runs no program. No document is no error: the caller decides what an empty
-// build means.
+// build means. Variables are replaced last, as Flux does; one that has neither a
+// value nor a default is an error.
 //
 // Errors are ErrPathNotFound, or ErrBuild with every problem that has a place in
 // the repository.
-func Build(ctx context.Context, root, path string) ([]Rendered, error) {
+func BuildWith(ctx context.Context, root, path string, variables *Variables) ([]Rendered, error) {
 	b, err := newBuilder(root)
 	if err != nil {
 		return nil, pathError(path, err)
@@ -46,7 +52,15 @@ func Build(ctx context.Context, root, path string) ([]Rendered, error) {
 	if err != nil {
 		return nil, err
 	}
+	result.substitute(variables)
 	return result.sound(path)
+}
+
+// substitute replaces the variables of all objects.
+func (r *rendering) substitute(variables *Variables) {
+	for i := range r.objects {
+		r.problems = append(r.problems, r.objects[i].substitute(variables)...)
+	}
 }
 
 // sound returns the objects of a rendering without a problem of its own.
@@ -117,6 +131,9 @@ func isKind(obj *unstructured.Unstructured, kind string) bool {
 type renderedObject struct {
 	Rendered
 	layers []layer
+	// variables: pointer to a field that is one variable's value → where that is
+	// given.
+	variables map[string]placed
 }
 
 // rendering is what one path renders, and what is wrong with it. A path with
@@ -130,6 +147,11 @@ type rendering struct {
 type builder struct {
 	dir  string // absolute, without symbolic links
 	root *os.Root
+	// applied: see appliers; nil until somebody asks.
+	applied *[]applier
+	// kept: directory → what it renders, from the search for appliers on; taken
+	// by the first that asks.
+	kept map[string]*rendering
 }
 
 func newBuilder(dir string) (*builder, error) {

@@ -2,14 +2,7 @@ package fleet
 
 import (
 	"context"
-	"fmt"
-	"io/fs"
-	"path"
 	"slices"
-	"strings"
-
-	"go.yaml.in/yaml/v3"
-	"sigs.k8s.io/kustomize/api/types"
 
 	"cloop.dev/cloop/schemas"
 )
@@ -56,43 +49,78 @@ func (r *Report) Unfound() []string {
 	return paths
 }
 
-// Failed says whether any problem is an error rather than a warning.
-func (r *Report) Failed() bool { return hasError(r.Problems) }
-
-func hasError(problems []schemas.Problem) bool {
-	return slices.ContainsFunc(problems, func(p schemas.Problem) bool { return p.Severity == schemas.SeverityError })
+// Failed says whether any problem is an error rather than a warning. A variable
+// without a value is none: what it stands for is not known.
+func (r *Report) Failed() bool {
+	return slices.ContainsFunc(r.Problems, func(p schemas.Problem) bool {
+		return p.Severity == schemas.SeverityError && p.Rule != RuleUnresolvedVariable
+	})
 }
 
-// Check renders every kustomization below root that no other refers to, or the
-// paths, relative to root; a repository without a kustomization is one root. It
-// validates every document, applies the rules that span documents, and puts
-// each problem at its source. A root that cannot be rendered is a problem like
-// any other. Its error is ErrPathNotFound for a path that is not there, or ErrBuild
-// where the repository itself cannot be read.
+// Unresolved counts the variables without a value, each once at every place that
+// speaks of it. What depends on them was not judged.
+func (r *Report) Unresolved() (count int) {
+	for i := range r.Problems {
+		if r.Problems[i].Rule == RuleUnresolvedVariable {
+			count++
+		}
+	}
+	return count
+}
+
+// Check is Checking.Check without values for variables.
 func Check(ctx context.Context, v *schemas.Validator, root string, paths ...string) (*Report, error) {
+	return Checking{Validator: v}.Check(ctx, root, paths...)
+}
+
+// Checking is how a repository is checked.
+type Checking struct {
+	Validator *schemas.Validator
+	// Variables are the values for what the repository has none for: that which
+	// none of its PoolSyncs applies, and what those take from their cluster.
+	Variables *Variables
+}
+
+// Check renders every kustomization below root that no other refers to, and the
+// plain directories with documents of cloop.dev beside them; a repository
+// without a kustomization is one root. Of the paths, relative to root, each that
+// is such a directory is looked through in the same way, and every other is a
+// root. A root that several PoolSyncs of the repository apply with variables is
+// checked for each.
+//
+// Check validates every document, applies the rules that span documents, and
+// puts each problem at its source. A root that cannot be rendered is a problem
+// like any other. Its error is ErrPathNotFound for a path that is not there, or
+// ErrBuild where the repository itself cannot be read.
+func (o Checking) Check(ctx context.Context, root string, paths ...string) (*Report, error) {
 	b, err := newBuilder(root)
 	if err != nil {
 		return nil, pathError(root, pathReason(err))
 	}
 	defer b.close()
-	if len(paths) == 0 {
-		if paths, err = b.roots(ctx); err != nil {
+	roots, problems, err := b.expand(ctx, paths)
+	if err != nil {
+		return nil, err
+	}
+	c := newChecker(o.Validator)
+	c.variables = o.Variables
+	for _, at := range roots {
+		if err := c.root(ctx, b, at); err != nil {
 			return nil, err
 		}
 	}
-	c := newChecker(v)
-	for _, name := range paths {
-		if err := c.path(ctx, b, name); err != nil {
-			return nil, err
-		}
+	if len(problems) > 0 {
+		// What cannot be searched belongs to no root.
+		r := c.begin(".", nil)
+		r.broken(problems)
 	}
 	return c.result(), nil
 }
 
-// BuildChecked is Build, and Check of that one path, with one rendering for
-// both: for whoever applies what it has checked. Its errors are Build's; a
-// problem of a document is in the report only.
-func BuildChecked(ctx context.Context, v *schemas.Validator, root, path string) ([]Rendered, *Report, error) {
+// BuildChecked is BuildWith, and a check of what that renders, with one rendering
+// for both: for whoever applies what it has checked. Its errors are BuildWith's;
+// a problem of a document is in the report only.
+func BuildChecked(ctx context.Context, v *schemas.Validator, root, path string, variables *Variables) ([]Rendered, *Report, error) {
 	b, err := newBuilder(root)
 	if err != nil {
 		return nil, nil, pathError(path, err)
@@ -102,74 +130,14 @@ func BuildChecked(ctx context.Context, v *schemas.Validator, root, path string) 
 	if err != nil {
 		return nil, nil, err
 	}
+	out.substitute(variables)
 	rendered, err := out.sound(path)
 	if err != nil {
 		return nil, nil, err
 	}
 	c := newChecker(v)
-	r := c.begin(path)
+	r := c.begin(path, nil)
 	r.rendering(out)
 	r.end()
 	return rendered, c.result(), nil
-}
-
-// maxDirectories bounds how many directories are searched for kustomizations.
-const maxDirectories = 20_000
-
-// roots finds the directories with a kustomization that no other refers to.
-func (b *builder) roots(ctx context.Context) ([]string, error) {
-	found, referred := []string{}, map[string]bool{}
-	visited := 0
-	err := fs.WalkDir(b.root.FS(), ".", func(dir string, entry fs.DirEntry, err error) error {
-		switch {
-		case err != nil:
-			return err
-		case ctx.Err() != nil:
-			return ctx.Err()
-		case !entry.IsDir():
-			return nil
-		case dir != "." && strings.HasPrefix(entry.Name(), "."):
-			return fs.SkipDir
-		}
-		if visited++; visited > maxDirectories {
-			return fmt.Errorf("%w: more than %d directories", errBounds, maxDirectories)
-		}
-		kustomization, err := kustomizationIn(b.root, dir)
-		if err != nil || kustomization == "" {
-			return err
-		}
-		if !b.refersTo(dir, kustomization, referred) {
-			found = append(found, dir)
-		}
-		return nil
-	})
-	if err != nil {
-		return nil, buildError("the repository", pathReason(err))
-	}
-	roots := slices.DeleteFunc(found, func(dir string) bool { return referred[dir] })
-	if len(found) == 0 {
-		return []string{"."}, nil
-	}
-	if len(roots) == 0 {
-		// They refer to each other in a circle, which kustomize reports.
-		return found, nil
-	}
-	return roots, nil
-}
-
-// refersTo notes the directories that a kustomization refers to, and says
-// whether it is a component, which is nothing by itself.
-func (b *builder) refersTo(dir, file string, referred map[string]bool) (component bool) {
-	data, err := (&scan{root: b.root}).read(file)
-	if err != nil {
-		return false
-	}
-	var k kustomizationFile
-	if err := yaml.Unmarshal(data, &k); err != nil {
-		return false
-	}
-	for _, entry := range k.directories() {
-		referred[path.Join(dir, entry.Value)] = true
-	}
-	return k.Kind == types.ComponentKind
 }

@@ -142,7 +142,7 @@ func TestCheckRulesBetweenDocuments(t *testing.T) {
 		{"a pool without a hub pool", map[string]string{"hub/gpu.yaml": strings.Replace(hubPool, "name: gpu", "name: cpu", 1)},
 			[]string{"hubpool-without-pool hub/gpu.yaml:4:3 metadata.name", "pool-without-hubpool pools/base/gpu.yaml:5:3 metadata.name"}, true},
 		{"only the cluster's half", map[string]string{"hub/gpu.yaml": "", "hub/kustomization.yaml": ""}, nil, false},
-		{"only the hub's half", map[string]string{"clusters/eu/kustomization.yaml": "", "pools/base/kustomization.yaml": ""}, nil, false},
+		{"only the hub's half", map[string]string{"clusters/eu/kustomization.yaml": "", "clusters/eu/larger.yaml": "", "pools/base/kustomization.yaml": "", "pools/base/gpu.yaml": ""}, nil, false},
 		{"two pools for one hub pool", map[string]string{"pools/base/gpu.yaml": basePool + "---\n" + second},
 			[]string{"duplicate-pool pools/base/gpu.yaml:22:3 spec.hubPool"}, true},
 		{"two clusters for one hub pool", map[string]string{"clusters/us/kustomization.yaml": "resources: [../../pools/base]\n"}, nil, false},
@@ -290,7 +290,7 @@ func TestBuildCheckedIsBuildAndCheckAtOnce(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			const path = "clusters/eu"
 			root, v := repo(t, files), validator(t)
-			rendered, report, err := fleet.BuildChecked(t.Context(), v, root, path)
+			rendered, report, err := fleet.BuildChecked(t.Context(), v, root, path, nil)
 			wantRendered, wantErr := fleet.Build(t.Context(), root, path)
 			if fmt.Sprint(err) != fmt.Sprint(wantErr) {
 				t.Fatalf("the error is %v, want %v", err, wantErr)

@@ -2,6 +2,7 @@ package fleet
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"strings"
@@ -15,6 +16,8 @@ import (
 // checker gathers what the roots say.
 type checker struct {
 	validator *schemas.Validator
+	// variables were given; see Checking.
+	variables *Variables
 	report    *Report
 	findings  []finding
 	// files: root and file → index of the subject.
@@ -38,28 +41,58 @@ func (c *checker) result() *Report {
 	return c.report
 }
 
-// path checks what one path renders by itself.
-func (c *checker) path(ctx context.Context, b *builder, name string) error {
-	clean, kustomization, err := b.find(name)
-	if err != nil {
-		return err
-	}
-	r := c.begin(name)
-	if kustomization == "" {
-		if err := r.plain(ctx, b, clean); err != nil {
+// root checks one root: in each way in which it is applied, where that makes a
+// difference.
+func (c *checker) root(ctx context.Context, b *builder, at root) error {
+	if at.kustomization == "" {
+		err := c.plainRoot(ctx, b, at, variant{})
+		if !errors.Is(err, errVariables) {
 			return err
 		}
-		r.end()
-		return nil
+		return c.each(ctx, b, at, func(v variant) error { return c.plainRoot(ctx, b, at, v) })
 	}
-	out, err := b.kustomize(ctx, clean, kustomization)
+	out, err := b.taken(ctx, at.path, at.kustomization)
 	if err != nil {
 		return err
 	}
 	if len(out.objects) == 0 && len(out.problems) == 0 {
-		out.problems = append(out.problems, located(broken(RuleEmptyRoot, "it has nothing to apply"), kustomization))
+		out.problems = append(out.problems, located(broken(RuleEmptyRoot, "it has nothing to apply"), at.kustomization))
 	}
+	if !out.hasVariables() {
+		c.kustomized(at, variant{}, out)
+		return nil
+	}
+	return c.each(ctx, b, at, func(v variant) error {
+		c.kustomized(at, v, out)
+		return nil
+	})
+}
+
+func (c *checker) each(ctx context.Context, b *builder, at root, check func(variant) error) error {
+	appliers, err := b.appliers(ctx)
+	if err != nil {
+		return err
+	}
+	for _, v := range variants(appliers, at.path, c.variables) {
+		if err := check(v); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (c *checker) kustomized(at root, v variant, out *rendering) {
+	r := c.begin(at.name(v), v.variables)
 	r.rendering(out)
+	r.end()
+}
+
+func (c *checker) plainRoot(ctx context.Context, b *builder, at root, v variant) error {
+	r := c.begin(at.name(v), v.variables)
+	r.decided = v != (variant{})
+	if err := r.plain(ctx, b, at); err != nil {
+		return err
+	}
 	r.end()
 	return nil
 }
@@ -69,6 +102,9 @@ type rootChecker struct {
 	*checker
 	report RootReport
 	before int
+	// variables of the root; decided says that they were looked for.
+	variables *Variables
+	decided   bool
 	// seen: identity → the object that has it first.
 	seen map[string]*facts
 	// serving: hub and pool → how a problem names the first that serves it.
@@ -76,16 +112,29 @@ type rootChecker struct {
 	named   map[string]bool
 }
 
-func (c *checker) begin(name string) *rootChecker {
-	return &rootChecker{checker: c, report: RootReport{Path: name}, before: len(c.findings),
+func (c *checker) begin(name string, variables *Variables) *rootChecker {
+	return &rootChecker{checker: c, report: RootReport{Path: name}, before: len(c.findings), variables: variables,
 		seen: map[string]*facts{}, serving: map[string]string{}, named: map[string]bool{}}
+}
+
+// judgeWith replaces an object's variables and judges it; one with a variable
+// that has no value is only told of that.
+func (c *checker) judgeWith(o *renderedObject, variables *Variables) *facts {
+	object := *o
+	if problems := object.substitute(variables); len(problems) > 0 {
+		f := &facts{identity: identity(o.Object), object: describe(o.Object), file: o.File, line: o.Line,
+			ours: o.Object.GroupVersionKind().Group == v1alpha1.GroupVersion.Group, verdict: problems}
+		f.keep(o, "metadata.name")
+		return f
+	}
+	return c.judge(&object)
 }
 
 // rendering adds all of a rendering.
 func (r *rootChecker) rendering(out *rendering) {
 	r.broken(out.problems)
 	for i := range out.objects {
-		r.object(r.judge(&out.objects[i]))
+		r.object(r.judgeWith(&out.objects[i], r.variables))
 	}
 }
 

@@ -13,6 +13,10 @@ import (
 // the object's own document, or at the entry of a list that it is missing from.
 func (o *renderedObject) locate(problem schemas.Problem) schemas.Problem {
 	pointer, _ := pointerOf(o.Object.Object, problem.Field())
+	if at, ok := o.madeWhole(pointer); ok {
+		problem.File, problem.Line, problem.Column = at.file, int(at.line), int(at.column)
+		return problem
+	}
 	if len(o.layers) == 0 {
 		problem.File = o.File
 		problem.Line, problem.Column = o.Position(pointer)
@@ -29,6 +33,17 @@ func (o *renderedObject) locate(problem schemas.Problem) schemas.Problem {
 		problem.Line, problem.Column = own.document.Position(pointer)
 	}
 	return problem
+}
+
+// madeWhole is where the value of a variable is given that alone made a field,
+// or what the field is in.
+func (o *renderedObject) madeWhole(pointer string) (placed, bool) {
+	for at := pointer; at != "" && len(o.variables) > 0; at = at[:strings.LastIndexByte(at, '/')] {
+		if given, ok := o.variables[at]; ok {
+			return given, true
+		}
+	}
+	return placed{}, false
 }
 
 // setBy puts a problem where the last layer that sets the field does.
@@ -191,6 +206,20 @@ func tokens(pointer string) []string {
 // escape makes a key a part of a JSON pointer.
 func escape(key string) string {
 	return strings.ReplaceAll(strings.ReplaceAll(key, "~", "~0"), "/", "~1")
+}
+
+// printPath is the inverse of pointerOf.
+func printPath(value any, pointer string) string {
+	var b strings.Builder
+	for _, token := range tokens(pointer) {
+		if _, list := value.([]any); list {
+			b.WriteString("[" + token + "]")
+		} else {
+			b.WriteString("." + token)
+		}
+		value, _ = lookup(value, "/"+escape(token))
+	}
+	return strings.TrimPrefix(b.String(), ".")
 }
 
 // pointerOf turns a path as the API server prints it into a JSON pointer. Such

@@ -1,6 +1,7 @@
 package fleet
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -20,7 +21,7 @@ import (
 func (b *builder) plain(ctx context.Context, name string) (*rendering, error) {
 	out := &rendering{}
 	s := &scan{root: b.root}
-	err := b.walk(ctx, name,
+	err := b.walk(ctx, root{path: name},
 		func(file string) error {
 			data, problem, err := plainFile(s, file)
 			if err == nil && problem == nil {
@@ -56,19 +57,23 @@ func (r *rendering) ended(ctx context.Context, name string, err error) error {
 
 // walk visits the YAML files of a path in order, and what kustomizations below
 // it render.
-func (b *builder) walk(ctx context.Context, name string, visit func(file string) error, rendered func(*rendering)) error {
+func (b *builder) walk(ctx context.Context, at root, visit func(file string) error, rendered func(*rendering)) error {
 	files := 0
-	return fs.WalkDir(b.root.FS(), name, func(file string, entry fs.DirEntry, err error) error {
-		if err != nil {
-			return err
+	return fs.WalkDir(b.root.FS(), at.path, func(file string, entry fs.DirEntry, err error) error {
+		if ctx.Err() != nil {
+			return ctx.Err()
 		}
-		if err := ctx.Err(); err != nil {
-			return err
+		if err != nil {
+			if file == at.path {
+				return err
+			}
+			rendered(&rendering{problems: []schemas.Problem{unsearched(file, err)}})
+			return fs.SkipDir
 		}
 		if entry.IsDir() {
-			return b.plainDirectory(ctx, name, file, entry, rendered)
+			return b.plainDirectory(ctx, at, file, entry, rendered)
 		}
-		if file != name && !isYAML(file) {
+		if file != at.path && !isYAML(file) {
 			return nil
 		}
 		if entry.Type()&fs.ModeSymlink != 0 {
@@ -83,18 +88,18 @@ func (b *builder) walk(ctx context.Context, name string, visit func(file string)
 	})
 }
 
-func (b *builder) plainDirectory(ctx context.Context, top, dir string, entry fs.DirEntry, rendered func(*rendering)) error {
-	if dir == top {
+func (b *builder) plainDirectory(ctx context.Context, at root, dir string, entry fs.DirEntry, rendered func(*rendering)) error {
+	if dir == at.path {
 		return nil
 	}
-	if strings.HasPrefix(entry.Name(), ".") {
+	if at.flat || at.except[dir] || strings.HasPrefix(entry.Name(), ".") {
 		return fs.SkipDir
 	}
 	kustomization, err := kustomizationIn(b.root, dir)
 	if err != nil || kustomization == "" {
 		return err
 	}
-	inner, err := b.kustomize(ctx, dir, kustomization)
+	inner, err := b.taken(ctx, dir, kustomization)
 	if err != nil {
 		return err
 	}
@@ -143,17 +148,21 @@ type judged struct {
 	problems []schemas.Problem
 }
 
-func (c *checker) judgeAll(out *rendering) *judged {
+func (r *rootChecker) judgeAll(out *rendering) *judged {
 	j := &judged{problems: out.problems, objects: make([]*facts, len(out.objects))}
 	for i := range out.objects {
-		j.objects[i] = c.judge(&out.objects[i])
+		j.objects[i] = r.judgeWith(&out.objects[i], r.variables)
 	}
 	return j
 }
 
+// errVariables ends the reading of plain files that turn out to have variables
+// before it was decided which values those have.
+var errVariables = errors.New("there are variables")
+
 // plain checks plain files as builder.plain reads them, on every core and
 // without keeping what it has read.
-func (r *rootChecker) plain(ctx context.Context, b *builder, name string) error {
+func (r *rootChecker) plain(ctx context.Context, b *builder, at root) error {
 	var (
 		parts  []*judged
 		mu     sync.Mutex // guards parts
@@ -172,11 +181,15 @@ func (r *rootChecker) plain(ctx context.Context, b *builder, name string) error 
 		defer mu.Unlock()
 		parts[index] = part
 	}
-	err := b.walk(ctx, name,
+	undecided := false
+	err := b.walk(ctx, at,
 		func(file string) error {
 			data, problem, err := plainFile(s, file)
 			if err != nil {
 				return err
+			}
+			if !r.decided && bytes.Contains(data, []byte("${")) {
+				return errVariables
 			}
 			index := next()
 			if problem != nil {
@@ -189,11 +202,17 @@ func (r *rootChecker) plain(ctx context.Context, b *builder, name string) error 
 			})
 			return nil
 		},
-		func(inner *rendering) { put(next(), r.judgeAll(inner)) })
+		func(inner *rendering) {
+			undecided = undecided || !r.decided && inner.hasVariables()
+			put(next(), r.judgeAll(inner))
+		})
 	// No judge fails.
 	_ = judges.Wait()
+	if errors.Is(err, errVariables) || undecided {
+		return errVariables
+	}
 	end := &rendering{}
-	if err := end.ended(ctx, name, err); err != nil {
+	if err := end.ended(ctx, at.path, err); err != nil {
 		return err
 	}
 	r.broken(end.problems)

@@ -20,6 +20,10 @@ const (
 	RuleEmptyRoot = "empty-root"
 	// RuleTooLarge is a root beyond the bounds of what is rendered.
 	RuleTooLarge = "too-large"
+	// RuleUnresolvedVariable is a variable without a value and without a default.
+	RuleUnresolvedVariable = "unresolved-variable"
+	// RuleSubstitution is an object whose variables cannot be replaced.
+	RuleSubstitution = "substitution"
 	// RuleKindNotApplied is an object that no PoolSync applies.
 	RuleKindNotApplied = "kind-not-applied"
 	// RuleDuplicateObject is one object that a root renders twice.
@@ -59,6 +63,10 @@ var rules = map[string]Rule{
 		Remedy: "list its resources; to remove the last pool, revoke it at the hub and delete the PoolSync"},
 	RuleTooLarge: {Severity: schemas.SeverityError, Meaning: "The root is larger or deeper than what is rendered.",
 		Remedy: "split it"},
+	RuleUnresolvedVariable: {Severity: schemas.SeverityError, Meaning: "A variable has neither a value nor a default. What it stands for cannot be checked, and no PoolSync applies it.",
+		Remedy: "set it in spec.substitute of the PoolSync that applies this, give --substitute FILE, or write ${NAME:=default}; $${NAME} is the text itself"},
+	RuleSubstitution: {Severity: schemas.SeverityError, Meaning: "The variables of an object cannot be replaced, or what they make of it is no object.",
+		Remedy: "write variables as ${NAME}, and $${NAME} for the text itself; the annotation cloop.dev/substitute: disabled leaves an object as it is"},
 	RuleKindNotApplied: {Severity: schemas.SeverityWarning, Meaning: "A PoolSync refuses an object of this kind.",
 		Remedy: "apply it by another way, or use a Flux Kustomization or Argo CD for this root"},
 	RuleDuplicateObject: {Severity: schemas.SeverityError, Meaning: "One object is defined twice in a root.",

@@ -11,6 +11,7 @@ import (
 	"path"
 	"regexp"
 	"strings"
+	"syscall"
 
 	"go.yaml.in/yaml/v3"
 	"sigs.k8s.io/kustomize/api/konfig"
@@ -118,6 +119,8 @@ var (
 	errBounds = errors.New("beyond the bounds")
 	// errFile is one file beyond them, which says nothing of the others.
 	errFile = fmt.Errorf("a file %w", errBounds)
+	// errNoFile is a directory, a FIFO, a device or a socket.
+	errNoFile = errors.New("it is no regular file")
 )
 
 // kustomizationIn finds a directory's kustomization; "" where there is none.
@@ -135,9 +138,10 @@ func kustomizationIn(root *os.Root, dir string) (name string, err error) {
 	return "", nil
 }
 
-// read reads a file within the bounds.
-func (s *scan) read(name string) ([]byte, error) {
-	file, err := s.root.Open(name)
+// readBounded reads a file that is not too large. It waits for nobody: what is
+// no file, such as a FIFO, is an error.
+func readBounded(root *os.Root, name string) ([]byte, error) {
+	file, err := root.OpenFile(name, os.O_RDONLY|syscall.O_NONBLOCK, 0)
 	if err != nil {
 		return nil, err
 	}
@@ -146,20 +150,26 @@ func (s *scan) read(name string) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	if !info.Mode().IsRegular() {
-		return nil, fmt.Errorf("%s is no file", name)
+	switch {
+	case !info.Mode().IsRegular():
+		return nil, errNoFile
+	case info.Size() > maxFile:
+		return nil, fmt.Errorf("%w: %s is larger than %d MiB", errFile, name, maxFile>>20)
 	}
-	data, err := io.ReadAll(io.LimitReader(file, maxFile+1))
+	// It may grow meanwhile.
+	return io.ReadAll(io.LimitReader(file, maxFile))
+}
+
+// read reads a file within the bounds.
+func (s *scan) read(name string) ([]byte, error) {
+	data, err := readBounded(s.root, name)
 	if err != nil {
 		return nil, err
 	}
 	if s.bytes += int64(len(data)); s.bytes > maxRootBytes {
 		return nil, fmt.Errorf("%w: what is read for this root is together larger than %d MiB", errBounds, maxRootBytes>>20)
 	}
-	switch {
-	case len(data) > maxFile:
-		return nil, fmt.Errorf("%w: %s is larger than %d MiB", errFile, name, maxFile>>20)
-	case valuesIn(data) > maxValues:
+	if valuesIn(data) > maxValues {
 		return nil, fmt.Errorf("%w: %s has more than %d values", errFile, name, maxValues)
 	}
 	s.growth.references += int64(bytes.Count(data, []byte("$(")))

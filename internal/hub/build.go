@@ -47,7 +47,7 @@ func (f *follower) build(ctx context.Context, record *hubv1.Sync) error {
 }
 
 func (f *follower) render(ctx context.Context, tree *fleet.Tree) ([]store.PoolDocument, error) {
-	rendered, report, err := fleet.BuildChecked(ctx, f.validator, tree.Dir, f.config.Path)
+	rendered, report, err := fleet.BuildChecked(ctx, f.validator, tree.Dir, f.config.Path, &fleet.Variables{})
 	if err != nil {
 		return nil, err
 	}

@@ -1,0 +1,358 @@
+package fleet
+
+import (
+	"cmp"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"maps"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/fluxcd/pkg/envsubst"
+	"github.com/fluxcd/pkg/envsubst/parse"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"sigs.k8s.io/yaml"
+
+	"cloop.dev/cloop/apis/v1alpha1"
+	"cloop.dev/cloop/schemas"
+)
+
+// Variables are the values for ${NAME} in what a path renders. Nil replaces
+// nothing; one without values still takes the defaults that the text gives.
+type Variables struct {
+	values map[string]variable
+}
+
+// variable is a value and the place that gives it; the place is empty where no
+// file does.
+type variable struct {
+	text string
+	at   placed
+}
+
+// maxValue bounds one value, in bytes, as the kind PoolSync does.
+const maxValue = 4096
+
+// variableName is what a variable may be called, as in Flux and in a PoolSync.
+var variableName = regexp.MustCompile(`^[_a-zA-Z][_a-zA-Z0-9]*$`)
+
+// NewVariables makes variables of values, a later map before an earlier one. An
+// error names every value that cannot be one.
+func NewVariables(values ...map[string]string) (*Variables, error) {
+	v := &Variables{values: map[string]variable{}}
+	var wrong []error
+	for _, from := range values {
+		for _, name := range slices.Sorted(maps.Keys(from)) {
+			wrong = append(wrong, v.set(name, from[name], placed{}))
+		}
+	}
+	return v, errors.Join(wrong...)
+}
+
+// set takes a value in, on one line as Flux does.
+func (v *Variables) set(name, text string, at placed) error {
+	switch {
+	case !variableName.MatchString(name):
+		return fmt.Errorf("%q is no name of a variable: use letters, digits and underscores, and no digit first", name)
+	case len(text) > maxValue:
+		return fmt.Errorf("the value of %s is longer than %d bytes: shorten it", name, maxValue)
+	}
+	v.values[name] = variable{strings.ReplaceAll(text, "\n", ""), at}
+	return nil
+}
+
+// over returns variables whose values win over those of others.
+func (v *Variables) over(others *Variables) *Variables {
+	if others == nil {
+		return v
+	}
+	all := &Variables{values: map[string]variable{}}
+	maps.Copy(all.values, others.values)
+	maps.Copy(all.values, v.values)
+	return all
+}
+
+// VariablesOf are the variables of a PoolSync; nil where it replaces nothing.
+// read returns the data of an object that spec.substitute.from names, and nil
+// for one that is not there.
+func VariablesOf(spec *v1alpha1.Substitution, read func(v1alpha1.SubstituteReference) (map[string]string, error)) (*Variables, error) {
+	if spec == nil {
+		return nil, nil
+	}
+	var values []map[string]string
+	for _, reference := range spec.From {
+		data, err := read(reference)
+		if err == nil && data == nil && !reference.Optional {
+			err = errors.New("it does not exist: create it, or set optional")
+		}
+		if err != nil {
+			return nil, fmt.Errorf("read the variables of %s %s: %w", reference.Kind, reference.Name, err)
+		}
+		values = append(values, data)
+	}
+	return NewVariables(append(values, spec.Vars)...)
+}
+
+// Digest is equal for variables that replace the same by the same.
+func (v *Variables) Digest() string {
+	if v == nil {
+		return ""
+	}
+	var b strings.Builder
+	for _, name := range slices.Sorted(maps.Keys(v.values)) {
+		b.WriteString(name + "=" + strconv.Quote(v.values[name].text) + "\n")
+	}
+	sum := sha256.Sum256([]byte(b.String()))
+	return hex.EncodeToString(sum[:])
+}
+
+// Objects with this label or annotation are left as they are.
+const (
+	substituteKey     = v1alpha1.Group + "/substitute"
+	fluxSubstituteKey = "kustomize.toolkit.fluxcd.io/substitute"
+	substituteOff     = "disabled"
+)
+
+// substituted says whether variables in the object are replaced at all: of other
+// kinds than those that are applied, nothing is.
+func substituted(obj *unstructured.Unstructured) bool {
+	for _, from := range []map[string]string{obj.GetLabels(), obj.GetAnnotations()} {
+		if from[substituteKey] == substituteOff || from[fluxSubstituteKey] == substituteOff {
+			return false
+		}
+	}
+	return Applicable(obj.GroupVersionKind()) && speaksOf(obj.Object, "$")
+}
+
+// hasVariables says whether any of the objects may have one.
+func (r *rendering) hasVariables() bool {
+	return slices.ContainsFunc(r.objects, func(o renderedObject) bool { return substituted(o.Object) && speaksOf(o.Object.Object, "${") })
+}
+
+// speaksOf says whether a text is somewhere in a value.
+func speaksOf(value any, text string) bool {
+	found := false
+	eachText(value, "", func(_, s string) { found = found || strings.Contains(s, text) })
+	return found
+}
+
+// eachText visits every text of a value, keys too, with the JSON pointer of the
+// field that it stands in.
+func eachText(value any, pointer string, visit func(pointer, text string)) {
+	switch node := value.(type) {
+	case string:
+		visit(pointer, node)
+	case map[string]any:
+		for key, child := range node {
+			visit(pointer+"/"+escape(key), key)
+			eachText(child, pointer+"/"+escape(key), visit)
+		}
+	case []any:
+		for i, child := range node {
+			eachText(child, pointer+"/"+strconv.Itoa(i), visit)
+		}
+	}
+}
+
+// whole is a text that is one variable and nothing else.
+var whole = regexp.MustCompile(`^\$\{([_a-zA-Z][_a-zA-Z0-9]*)\}$`)
+
+// substitute replaces the variables of an object, as Flux does: in its text as
+// YAML, so that a number may be made of a text. What has no value is a problem,
+// and the object is then as it was.
+func (o *renderedObject) substitute(v *Variables) []schemas.Problem {
+	if v == nil || !substituted(o.Object) {
+		return nil
+	}
+	if problems := o.unresolved(v); len(problems) > 0 {
+		return problems
+	}
+	changed, err := v.replaced(o.Object)
+	if err != nil {
+		return []schemas.Problem{o.locate(o.about(RuleSubstitution, "", err.Error()))}
+	}
+	sources := map[string]placed{}
+	eachText(o.Object.Object, "", func(pointer, text string) {
+		if match := whole.FindStringSubmatch(text); match != nil {
+			if at := v.values[match[1]].at; at.file != "" {
+				sources[pointer] = at
+			}
+		}
+	})
+	if changed == nil {
+		return nil
+	}
+	o.Object, o.variables = changed, sources
+	return nil
+}
+
+// about is a problem with a field of the object; its place is yet to be found.
+func (o *renderedObject) about(rule, path, message string) schemas.Problem {
+	problem := broken(rule, message)
+	problem.Object, problem.Path = describe(o.Object), path
+	return problem
+}
+
+// unresolved are the variables of the object that have no value, each at the
+// field that speaks of it.
+func (o *renderedObject) unresolved(v *Variables) []schemas.Problem {
+	var problems []schemas.Problem
+	seen := map[[2]string]bool{}
+	eachText(o.Object.Object, "", func(pointer, text string) {
+		if !strings.Contains(text, "$") {
+			return
+		}
+		path := printPath(o.Object.Object, pointer)
+		tree, err := parseText(text)
+		if err != nil {
+			problems = append(problems, o.locate(o.about(RuleSubstitution, path, fmt.Sprintf("%q cannot be replaced: %s", shortened(text), err))))
+			return
+		}
+		for _, name := range v.missing(tree.Root) {
+			if key := [2]string{pointer, name}; !seen[key] {
+				seen[key] = true
+				problems = append(problems, o.locate(o.about(RuleUnresolvedVariable, path, "${"+name+"} has no value")))
+			}
+		}
+	})
+	slices.SortFunc(problems, func(a, b schemas.Problem) int {
+		return cmp.Or(cmp.Compare(a.Path, b.Path), cmp.Compare(a.Message, b.Message))
+	})
+	return problems
+}
+
+func shortened(text string) string {
+	const most = 80
+	if len(text) > most {
+		return strings.ToValidUTF8(text[:most], "") + "…"
+	}
+	return text
+}
+
+// missing are the variables of a text without a value and without a default.
+func (v *Variables) missing(node parse.Node) (names []string) {
+	switch n := node.(type) {
+	case *parse.ListNode:
+		for _, child := range n.Nodes {
+			names = append(names, v.missing(child)...)
+		}
+	case *parse.FuncNode:
+		if _, ok := v.values[n.Param]; !ok && !defaults[n.Name] {
+			names = append(names, n.Param)
+		}
+		for _, child := range n.Args {
+			names = append(names, v.missing(child)...)
+		}
+	}
+	return names
+}
+
+// defaults are the operators that need no value, as Flux's strict mode has it.
+var defaults = map[string]bool{"-": true, "+": true, "=": true, "?": true, ":-": true, ":+": true, ":=": true, ":?": true}
+
+// Bounds on what a substitution may take: the text that it makes, in bytes, and
+// what matching patterns costs, in bytes compared.
+const (
+	maxSubstituted = 4 << 20
+	maxMatching    = 1 << 28
+)
+
+// replaced is the object with its variables replaced; nil where there are none.
+func (v *Variables) replaced(obj *unstructured.Unstructured) (*unstructured.Unstructured, error) {
+	before, err := obj.MarshalJSON()
+	if err != nil {
+		return nil, err
+	}
+	text, err := yaml.JSONToYAML(before)
+	if err != nil {
+		return nil, err
+	}
+	tree, err := parseText(string(text))
+	if err != nil {
+		return nil, err
+	}
+	cost := &costs{v: v}
+	if size := cost.size(tree.Root); size > maxSubstituted || cost.matching > maxMatching {
+		return nil, fmt.Errorf("%w: its variables could make more than %d MiB of it", errBounds, maxSubstituted>>20)
+	}
+	after, err := envsubst.Eval(string(text), func(name string) (string, bool) {
+		value, ok := v.values[name]
+		return value.text, ok
+	})
+	if err != nil {
+		return nil, err
+	}
+	if after == string(text) {
+		return nil, nil
+	}
+	var expanded aliases
+	if err := expanded.add("the object", []byte(after)); err != nil {
+		return nil, err
+	}
+	changed := &unstructured.Unstructured{}
+	data, err := yaml.YAMLToJSON([]byte(after))
+	if err == nil {
+		err = changed.UnmarshalJSON(data)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("with its variables replaced it is no object: %w", err)
+	}
+	return changed, nil
+}
+
+// parseText parses a text with variables. The parser is recursive over the whole
+// text: what could exhaust the stack is refused.
+func parseText(text string) (tree *parse.Tree, err error) {
+	if strings.Count(text, "$") > maxExpressions {
+		return nil, fmt.Errorf("%w: more than %d variables in one object", errBounds, maxExpressions)
+	}
+	defer func() {
+		if panicked := recover(); panicked != nil {
+			err = fmt.Errorf("it is no text with variables: %v", panicked)
+		}
+	}()
+	return parse.Parse(text)
+}
+
+// maxExpressions bounds how many variables one object has.
+const maxExpressions = 20_000
+
+// costs bounds from above what replacing takes.
+type costs struct {
+	v        *Variables
+	matching int64
+}
+
+// size is at least as long as what a node becomes, in bytes, and at most a
+// little above the bound.
+func (c *costs) size(node parse.Node) int64 {
+	const most = maxSubstituted + 1
+	switch n := node.(type) {
+	case *parse.TextNode:
+		return int64(len(n.Value))
+	case *parse.ListNode:
+		total := int64(0)
+		for _, child := range n.Nodes {
+			total = min(total+c.size(child), most)
+		}
+		return total
+	case *parse.FuncNode:
+		value, arguments, last := int64(len(c.v.values[n.Param].text)), int64(0), int64(0)
+		for _, child := range n.Args {
+			last = c.size(child)
+			arguments = min(arguments+last, most)
+		}
+		switch n.Name {
+		case "#", "##", "%", "%%":
+			c.matching = min(c.matching+value*value*(arguments+1), maxMatching+1)
+		case "//":
+			return min((value+1)*(last+1), most)
+		}
+		return min(value+arguments+20, most)
+	}
+	return 0
+}

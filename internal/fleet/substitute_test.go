@@ -1,0 +1,222 @@
+package fleet_test
+
+import (
+	"errors"
+	"fmt"
+	"path/filepath"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/fluxcd/pkg/kustomize"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"cloop.dev/cloop/apis/v1alpha1"
+	"cloop.dev/cloop/internal/fleet"
+)
+
+// varied is sound with variables in the base and the overlay, and a PoolSync
+// with values in a directory of its own.
+func varied(syncs string) map[string]string {
+	return with(sound(), map[string]string{
+		"pools/base/gpu.yaml":     strings.Replace(basePool, "cloop.example.com", "${REGION}.example.com", 1) + "  minRunners: ${MIN:=0}\n",
+		"clusters/eu/larger.yaml": strings.Replace(sound()["clusters/eu/larger.yaml"], "3", "${MAX}", 1),
+		"syncs/all.yaml":          syncs,
+	})
+}
+
+func variables(t *testing.T, values ...map[string]string) *fleet.Variables {
+	t.Helper()
+	v, err := fleet.NewVariables(values...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return v
+}
+
+// What replaces variables is what Flux replaces them with, to the type.
+func TestVariablesAreReplacedAsFluxDoes(t *testing.T) {
+	values := map[string]string{"REGION": "eu", "MAX": "3", "EMPTY": "", "LINES": "a\nb", "LONG": "abcdef", "TRUE": "true", "NULL": "null", "FLOW": "{a: b}"}
+	for name, text := range map[string]string{
+		"whole": "${REGION}", "within": "a-${REGION}-b", "a number": "${MAX}", "escaped": "$${REGION}", "default": "${NONE:=x}", "default of empty": "${EMPTY:-x}",
+		"lines": "${LINES}", "part": "${LONG:1:3}", "length": "${#LONG}", "upper": "${LONG^^}", "replaced": "${LONG/bcd/X}", "trimmed": "${LONG##*c}",
+		"truth": "${TRUE}", "nothing": "${NULL}", "an object": "${FLOW}", "dollars": "a $ b $$ c", "nested": "${NONE:-${REGION}}", "not braced": "$REGION",
+	} {
+		t.Run(name, func(t *testing.T) {
+			account := "apiVersion: v1\nkind: ServiceAccount\nmetadata:\n  name: a\n  namespace: n\nx:\n  y: " + "'" + text + "'\n"
+			dir := repo(t, map[string]string{"eu/kustomization.yaml": "resources: [a.yaml]\n", "eu/a.yaml": account})
+			rendered, err := fleet.BuildWith(t.Context(), dir, "eu", variables(t, values))
+			if err != nil {
+				t.Fatal(err)
+			}
+			resources, err := kustomize.SecureBuild(dir, filepath.Join(dir, "eu"), false)
+			if err != nil {
+				t.Fatal(err)
+			}
+			substitute := map[string]any{}
+			for name, value := range values {
+				substitute[name] = value
+			}
+			sync := unstructured.Unstructured{Object: map[string]any{"spec": map[string]any{"postBuild": map[string]any{"substitute": substitute}}}}
+			resource, err := kustomize.SubstituteVariables(t.Context(), nil, sync, resources.Resources()[0], kustomize.SubstituteWithDryRun(true), kustomize.SubstituteWithStrict(true))
+			if err != nil {
+				t.Fatal(err)
+			}
+			data, err := resource.MarshalJSON()
+			if err != nil {
+				t.Fatal(err)
+			}
+			var want unstructured.Unstructured
+			if err := want.UnmarshalJSON(data); err != nil {
+				t.Fatal(err)
+			}
+			if got := rendered[0].Object.Object; !reflect.DeepEqual(got, want.Object) {
+				t.Errorf("rendered %v, Flux %v", got, want.Object)
+			}
+		})
+	}
+}
+
+func TestCheckTakesVariablesFromTheRepository(t *testing.T) {
+	substitute := "  substitute:\n    vars:\n      REGION: eu\n      MAX: \"3\"\n"
+	flux := "apiVersion: kustomize.toolkit.fluxcd.io/v1\nkind: Kustomization\nmetadata: {name: eu, namespace: flux-system}\nspec:\n  path: ./clusters/eu\n  postBuild:\n    substitute: {REGION: eu, MAX: \"3\"}\n"
+	patched := varied("")
+	with(patched, map[string]string{
+		"syncs/kustomization.yaml": "resources: [all.yaml]\npatches:\n- patch: |\n    apiVersion: cloop.dev/v1alpha1\n    kind: PoolSync\n    metadata: {name: eu, namespace: fleet}\n    spec:\n      substitute: {vars: {REGION: eu, MAX: \"-1\"}}\n",
+		"syncs/all.yaml":           poolSync("eu", "clusters/eu", ""),
+	})
+	given := map[string]string{"REGION": "us", "MAX": "2"}
+	for name, test := range map[string]struct {
+		files map[string]string
+		given map[string]string
+		want  []string
+	}{
+		"of its PoolSync":                        {varied(poolSync("eu", "./clusters/eu", substitute)), nil, nil},
+		"of a Kustomization of Flux":             {varied(flux), nil, nil},
+		"a wrong value is where it is given":     {varied(poolSync("eu", "clusters/eu", strings.Replace(substitute, `"3"`, `"-1"`, 1))), nil, []string{"cel pools/base/gpu.yaml:11:3 spec", "schema syncs/all.yaml:11:7 spec.maxRunners"}},
+		"as the PoolSync is patched":             {patched, nil, []string{"cel pools/base/gpu.yaml:11:3 spec", "schema syncs/kustomization.yaml:8:39 spec.maxRunners"}},
+		"a wrong text is where it is written":    {varied(poolSync("eu", "clusters/eu", strings.Replace(substitute, "REGION: eu", "REGION: \"x y\"", 1))), nil, []string{"cel pools/base/gpu.yaml:7:3 spec.hubURL"}},
+		"each of several PoolSyncs":              {varied(poolSync("eu", "clusters/eu", substitute) + "---\n" + poolSync("us", "clusters/eu", strings.Replace(substitute, `"3"`, `"-2"`, 1))), nil, []string{"cel pools/base/gpu.yaml:11:3 spec", "schema syncs/all.yaml:23:7 spec.maxRunners"}},
+		"given where nothing applies it":         {varied(""), given, nil},
+		"of the PoolSync before those given":     {varied(poolSync("eu", "clusters/eu", substitute)), map[string]string{"REGION": "x y", "MAX": "-1"}, nil},
+		"given for what the cluster has":         {varied(poolSync("eu", "clusters/eu", "  substitute: {from: [{kind: ConfigMap, name: cluster}]}\n")), given, nil},
+		"none that a PoolSync does not ask for":  {varied(poolSync("eu", "clusters/eu", "")), given, []string{"schema clusters/eu/larger.yaml:6:3 spec.maxRunners", "cel pools/base/gpu.yaml:2:1", "schema pools/base/gpu.yaml:11:3 spec.minRunners"}},
+		"unresolved":                             {varied(""), nil, []string{"unresolved-variable clusters/eu/larger.yaml:6:3 spec.maxRunners", "unresolved-variable pools/base/gpu.yaml:7:3 spec.hubURL"}},
+		"unresolved though a PoolSync asks":      {varied(poolSync("eu", "clusters/eu", strings.Replace(substitute, "MAX", "MOST", 1))), nil, []string{"unresolved-variable clusters/eu/larger.yaml:6:3 spec.maxRunners"}},
+		"an object that is left alone":           {with(varied(""), map[string]string{"clusters/eu/kustomization.yaml": "resources: [a.yaml]\n", "clusters/eu/a.yaml": "apiVersion: v1\nkind: ServiceAccount\nmetadata:\n  name: a\n  annotations: {cloop.dev/substitute: disabled, text: \"${HOME}\"}\n", "pools/base/gpu.yaml": basePool, "clusters/eu/larger.yaml": ""}), nil, nil},
+		"of a kind that passes through":          {with(sound(), map[string]string{"clusters/eu/kustomization.yaml": "resources: [../../pools/base, a.yaml]\n", "clusters/eu/larger.yaml": "", "clusters/eu/a.yaml": "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: a}\ndata: {run: \"echo ${HOME}\"}\n"}), nil, []string{"kind-not-applied clusters/eu/a.yaml:2:1 kind"}},
+		"in plain files":                         {map[string]string{"a.yaml": strings.Replace(basePool, "maxRunners: 4", "maxRunners: ${MAX}", 1), "b.yaml": named("b")}, map[string]string{"MAX": "-1"}, []string{"cel a.yaml:6:1 spec", "schema a.yaml:10:3 spec.maxRunners"}},
+		"text that is none":                      {map[string]string{"a.yaml": strings.Replace(basePool, "cloop.example.com", "${A B}", 1)}, nil, []string{"substitution a.yaml:7:3 spec.hubURL"}},
+		"what makes no object of it":             {map[string]string{"a.yaml": strings.Replace(basePool, "cloop.example.com", "${A}", 1)}, map[string]string{"A": "a: b: ["}, []string{"substitution a.yaml:2:1"}},
+		"an index in the path of the unresolved": {map[string]string{"a.yaml": basePool + "  template:\n    env:\n    - {name: A, value: a}\n    - {name: B, value: \"${B}\"}\n"}, nil, []string{"unresolved-variable a.yaml:14:17 spec.template.env[1].value"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			checking := fleet.Checking{Validator: validator(t)}
+			if test.given != nil {
+				checking.Variables = variables(t, test.given)
+			}
+			report, err := checking.Check(t.Context(), repo(t, with(test.files, nil)))
+			if err != nil {
+				t.Fatal(err)
+			}
+			var got []string
+			for _, place := range places(report) {
+				// The PoolSyncs of this test have nothing to be told about.
+				if !strings.HasPrefix(place, "hubpool-without-pool") {
+					got = append(got, place)
+				}
+			}
+			if !slices.Equal(got, test.want) {
+				t.Errorf("problems\n%v\nwant\n%v\n%v", got, test.want, report.Problems)
+			}
+			unresolved := strings.Contains(strings.Join(test.want, " "), "unresolved")
+			if report.Unresolved() > 0 != unresolved || unresolved && report.Failed() {
+				t.Errorf("%d unresolved, failed %t", report.Unresolved(), report.Failed())
+			}
+		})
+	}
+}
+
+// A PoolSync applies nothing of which it does not know what it is.
+func TestBuildRefusesVariablesWithoutAValue(t *testing.T) {
+	dir := repo(t, varied(""))
+	_, err := fleet.BuildWith(t.Context(), dir, "clusters/eu", variables(t, map[string]string{"MAX": "1"}))
+	if !errors.Is(err, fleet.ErrBuild) || !strings.Contains(err.Error(), "pools/base/gpu.yaml:7:3: ExecutorPool cloop-gpu/gpu: spec.hubURL: ${REGION} has no value") {
+		t.Errorf("the error is %v", err)
+	}
+	rendered, err := fleet.Build(t.Context(), dir, "clusters/eu")
+	if err != nil || !strings.Contains(fmt.Sprint(rendered[0].Object.Object), "${REGION}") {
+		t.Errorf("without variables it renders %v, %v", rendered, err)
+	}
+}
+
+func TestVariablesOfAPoolSync(t *testing.T) {
+	maps := map[string]map[string]string{"one": {"A": "1", "B": "1"}, "two": {"B": "2", "C": "2"}}
+	read := func(r v1alpha1.SubstituteReference) (map[string]string, error) { return maps[r.Name], nil }
+	from := func(names ...string) (references []v1alpha1.SubstituteReference) {
+		for _, name := range names {
+			references = append(references, v1alpha1.SubstituteReference{Kind: "ConfigMap", Name: strings.TrimSuffix(name, "?"), Optional: strings.HasSuffix(name, "?")})
+		}
+		return references
+	}
+	for name, test := range map[string]struct {
+		spec *v1alpha1.Substitution
+		want map[string]string
+		err  string
+	}{
+		"a later object wins, and vars win over all": {&v1alpha1.Substitution{From: from("one", "two", "none?"), Vars: map[string]string{"C": "3"}}, map[string]string{"A": "1", "B": "2", "C": "3"}, ""},
+		"an object that must be there":               {&v1alpha1.Substitution{From: from("none")}, nil, "ConfigMap none: it does not exist"},
+		"no name":                                    {&v1alpha1.Substitution{Vars: map[string]string{"a-b": ""}}, nil, `"a-b" is no name of a variable`},
+		"a long value":                               {&v1alpha1.Substitution{Vars: map[string]string{"A": strings.Repeat("x", 5000)}}, nil, "longer than 4096 bytes"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			got, err := fleet.VariablesOf(test.spec, read)
+			if test.err != "" {
+				if err == nil || !strings.Contains(err.Error(), test.err) {
+					t.Errorf("the error is %v, want %s", err, test.err)
+				}
+				return
+			}
+			if err != nil || got.Digest() != variables(t, test.want).Digest() {
+				t.Errorf("got %+v, %v", got, err)
+			}
+		})
+	}
+	if v, err := fleet.VariablesOf(nil, read); v != nil || err != nil || v.Digest() != "" {
+		t.Errorf("without a substitution: %v, %v", v, err)
+	}
+}
+
+// Little text must not become much, nor take long.
+func TestSubstitutionIsBounded(t *testing.T) {
+	long := strings.Repeat("a", 4096)
+	for name, text := range map[string]string{
+		"many":        strings.Repeat("${A}", 15_000),
+		"more":        strings.Repeat("${A}", 400_000),
+		"replaced":    "${A//a/" + strings.Repeat("b", 100_000) + "}",
+		"nested":      "${A//a/${A//a/${A//a/b}}}",
+		"matched":     strings.Repeat("${A##*b*c*d}", 15_000),
+		"deep":        strings.Repeat("${N:-", 19_000) + strings.Repeat("}", 19_000),
+		"not closed":  strings.Repeat("${A:-", 19_000),
+		"an alias":    "${B}",
+		"upside down": strings.Repeat("}${", 10_000),
+	} {
+		t.Run(name, func(t *testing.T) {
+			dir := repo(t, map[string]string{"a.yaml": basePool + "  x: '" + text + "'\n"})
+			began := time.Now()
+			before := heap()
+			stop, sampled := make(chan struct{}), make(chan uint64)
+			go func() { sampled <- peakHeap(stop) }()
+			rendered, err := fleet.BuildWith(t.Context(), dir, ".", variables(t, map[string]string{"A": long, "B": "&x [*x]"}))
+			close(stop)
+			if peak, took := int64(<-sampled)-int64(before), time.Since(began); took > 20*time.Second || peak > 256<<20 {
+				t.Errorf("it took %s and %d MiB", took, peak>>20)
+			}
+			if err == nil && name != "deep" {
+				t.Errorf("it renders %d objects", len(rendered))
+			}
+		})
+	}
+}

@@ -1,0 +1,300 @@
+package fleet
+
+import (
+	"context"
+	"fmt"
+	"io/fs"
+	"path"
+	"slices"
+	"strings"
+	"unicode/utf8"
+
+	"go.yaml.in/yaml/v3"
+	"sigs.k8s.io/kustomize/api/types"
+
+	"cloop.dev/cloop/schemas"
+)
+
+// Bounds on what is searched for roots.
+const (
+	maxDirectories = 20_000
+	// maxSearched bounds, in bytes, what plain files are searched for documents
+	// of cloop.dev.
+	maxSearched = 256 << 20
+)
+
+// survey is what lies in a directory of a repository that may be a root.
+type survey struct {
+	b *builder
+	// kustomizations: directory → its kustomization's file.
+	kustomizations map[string]string
+	components     map[string]bool
+	// refers: directory → the files and directories that its kustomization refers
+	// to; referred are those of all.
+	refers   map[string][]string
+	referred map[string]bool
+	// order of the directories of kustomizations, as they were met.
+	order []string
+	// plain are the YAML files with no kustomization beside or above them.
+	plain []string
+	// problems with what could not be searched.
+	problems []schemas.Problem
+	visited  int
+}
+
+// root is one path to render by itself.
+type root struct {
+	path string
+	// kustomization is empty for plain files.
+	kustomization string
+	// flat: of a directory only the files in it, nothing below.
+	flat bool
+	// applied as one, by an object of the repository.
+	applied bool
+	// except are directories below that are roots of their own.
+	except map[string]bool
+}
+
+// name is what a report calls a root that is applied in some way.
+func (r root) name(v variant) string {
+	if v.by == "" {
+		return r.path
+	}
+	return r.path + " (" + v.by + ")"
+}
+
+// survey looks through a directory. What cannot be looked into is a problem and
+// hides nothing else.
+func (b *builder) survey(ctx context.Context, dir string) (*survey, error) {
+	s := &survey{b: b, kustomizations: map[string]string{}, components: map[string]bool{},
+		refers: map[string][]string{}, referred: map[string]bool{}}
+	err := fs.WalkDir(b.root.FS(), dir, func(name string, entry fs.DirEntry, err error) error {
+		switch {
+		case ctx.Err() != nil:
+			return ctx.Err()
+		case err != nil && name == dir:
+			return err
+		case err != nil:
+			s.problems = append(s.problems, unsearched(name, err))
+			return fs.SkipDir
+		case entry.IsDir():
+			return s.directory(dir, name, entry)
+		case isYAML(name) && s.covering(dir, path.Dir(name)) == "":
+			s.plain = append(s.plain, name)
+		}
+		return nil
+	})
+	if err != nil {
+		return nil, buildError(dir, pathReason(err))
+	}
+	return s, nil
+}
+
+// unsearched is a problem with a directory, or a file, that cannot be read.
+func unsearched(name string, err error) schemas.Problem {
+	if !utf8.ValidString(name) {
+		problem := located(broken(RuleBuild, fmt.Sprintf("%q is no UTF-8", name)), strings.ToValidUTF8(name, "\ufffd"))
+		problem.Hint = "rename it: no kustomization and no report can name it"
+		return problem
+	}
+	problem := located(broken(RuleBuild, pathReason(err).Error()), name)
+	problem.Hint = "make it readable, or check other paths by their names"
+	return problem
+}
+
+func (s *survey) directory(top, dir string, entry fs.DirEntry) error {
+	if dir != top {
+		if strings.HasPrefix(entry.Name(), ".") {
+			return fs.SkipDir
+		}
+		// Another repository: a submodule, or a clone that lies here.
+		if _, err := s.b.root.Lstat(path.Join(dir, ".git")); err == nil {
+			return fs.SkipDir
+		}
+	}
+	if s.visited++; s.visited > maxDirectories {
+		return fmt.Errorf("%w: more than %d directories; name those with pools", errBounds, maxDirectories)
+	}
+	kustomization, err := kustomizationIn(s.b.root, dir)
+	if err != nil || kustomization == "" {
+		// A directory that cannot be read is met again, with its error.
+		return nil //nolint:nilerr // see above
+	}
+	s.kustomizations[dir] = kustomization
+	s.order = append(s.order, dir)
+	s.references(dir, kustomization)
+	return nil
+}
+
+// references notes what a kustomization refers to.
+func (s *survey) references(dir, file string) {
+	data, err := (&scan{root: s.b.root}).read(file)
+	if err != nil {
+		return
+	}
+	var k kustomizationFile
+	if err := yaml.Unmarshal(data, &k); err != nil && k.Kind == "" && len(k.Resources) == 0 {
+		return
+	}
+	s.components[dir] = k.Kind == types.ComponentKind
+	refer := func(name string) {
+		if name = path.Join(dir, name); name != dir {
+			s.referred[name] = true
+			s.refers[dir] = append(s.refers[dir], name)
+		}
+	}
+	for _, list := range [][]yaml.Node{k.directories(), k.Generators, k.Transformers, k.Validators, k.PatchesStrategicMerge} {
+		for i := range list {
+			refer(list[i].Value)
+		}
+	}
+	for _, list := range [][]patchEntry{k.Patches, k.PatchesJSON6902} {
+		for i := range list {
+			refer(list[i].Path.Value)
+		}
+	}
+	for i := range k.Replacements {
+		refer(k.Replacements[i].Path.Value)
+	}
+}
+
+// covering is the closest directory at or above dir, down from top, that has a
+// kustomization; empty where none has.
+func (s *survey) covering(top, dir string) string {
+	for {
+		if _, ok := s.kustomizations[dir]; ok {
+			return dir
+		}
+		if dir == top || dir == "." {
+			return ""
+		}
+		dir = path.Dir(dir)
+	}
+}
+
+// roots are what is rendered by itself: every kustomization that no other
+// refers to, and beside them the plain directories and files that have
+// documents of cloop.dev. Without any kustomization the whole directory is one.
+func (s *survey) roots(ctx context.Context, top string) ([]root, error) {
+	if len(s.kustomizations) == 0 {
+		return []root{{path: top}}, nil
+	}
+	var roots []root
+	for _, dir := range s.order {
+		if !s.components[dir] && !s.referred[dir] {
+			roots = append(roots, root{path: dir, kustomization: s.kustomizations[dir]})
+		}
+	}
+	if len(roots) == 0 {
+		// They refer to each other in a circle, which kustomize reports, or are
+		// components, which show what is wrong with them also by themselves.
+		for _, dir := range s.order {
+			roots = append(roots, root{path: dir, kustomization: s.kustomizations[dir]})
+		}
+	}
+	plain, err := s.plainRoots(ctx, top)
+	if err != nil {
+		return nil, err
+	}
+	return slices.Concat(roots, plain), nil
+}
+
+// plainRoots are the largest directories without a kustomization that have a
+// document of cloop.dev, in files that nothing refers to. In a directory with
+// kustomizations below it, its own files are a root together.
+func (s *survey) plainRoots(ctx context.Context, top string) ([]root, error) {
+	mixed := map[string]bool{}
+	for _, dir := range s.order {
+		for above := dir; above != top && above != "."; {
+			above = path.Dir(above)
+			mixed[above] = true
+		}
+	}
+	searched := int64(0)
+	found := map[string]bool{}
+	var roots []root
+	for _, file := range s.plain {
+		if ctx.Err() != nil {
+			return nil, buildError(top, ctx.Err())
+		}
+		dir := path.Dir(file)
+		at := root{path: dir, flat: mixed[dir]}
+		for !at.flat && at.path != top && !mixed[path.Dir(at.path)] {
+			at.path = path.Dir(at.path)
+		}
+		if found[at.path] || s.referred[file] {
+			continue
+		}
+		size, ours := s.ours(file)
+		if searched += size; searched > maxSearched {
+			return nil, buildError(top, fmt.Errorf("%w: more than %d MiB of YAML that no kustomization lists; name the paths with pools", errBounds, maxSearched>>20))
+		}
+		if ours {
+			found[at.path] = true
+			roots = append(roots, at)
+		}
+	}
+	return roots, nil
+}
+
+// ours says whether a plain file may have a document of cloop.dev, and how much
+// was read to tell. A file beyond the bounds is nobody's.
+func (s *survey) ours(file string) (size int64, ours bool) {
+	data, err := readBounded(s.b.root, file)
+	if err != nil {
+		return 0, false
+	}
+	return int64(len(data)), strings.Contains(string(data), "cloop.dev/")
+}
+
+// expand makes roots of the paths that were asked for. A directory with
+// kustomizations below it, and none in it, is as many roots; what lies outside
+// of it and refers to them does not count.
+func (b *builder) expand(ctx context.Context, paths []string) (roots []root, problems []schemas.Problem, err error) {
+	if len(paths) == 0 {
+		paths = []string{"."}
+	}
+	seen := map[string]bool{}
+	for _, name := range paths {
+		clean, kustomization, err := b.find(name)
+		if err != nil {
+			return nil, nil, err
+		}
+		found := []root{{path: clean, kustomization: kustomization}}
+		if info, err := b.root.Stat(clean); err == nil && info.IsDir() && kustomization == "" || clean == "." {
+			s, err := b.survey(ctx, clean)
+			if err != nil {
+				return nil, nil, err
+			}
+			if found, err = s.roots(ctx, clean); err != nil {
+				return nil, nil, err
+			}
+			appliers, err := b.appliers(ctx)
+			if err != nil {
+				return nil, nil, err
+			}
+			found = together(found, appliers, clean)
+			problems = append(problems, s.problems...)
+		}
+		for _, r := range found {
+			if !seen[r.path] {
+				seen[r.path] = true
+				roots = append(roots, r)
+			}
+		}
+	}
+	return roots, problems, nil
+}
+
+// roots are the paths that a check of the whole repository renders.
+func (b *builder) roots(ctx context.Context) ([]string, error) {
+	found, _, err := b.expand(ctx, nil)
+	if err != nil {
+		return nil, err
+	}
+	paths := make([]string, len(found))
+	for i := range found {
+		paths[i] = found[i].path
+	}
+	return paths, nil
+}

@@ -1,0 +1,74 @@
+package fleet_test
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"testing"
+
+	"cloop.dev/cloop/internal/fleet"
+)
+
+// rootsOf are the roots of a report, with what was found in them.
+func rootsOf(report *fleet.Report) []string {
+	roots := []string{}
+	for _, root := range report.Roots {
+		text := fmt.Sprintf("%s: %d", root.Path, root.Documents)
+		if root.Failed {
+			text += " failed"
+		}
+		roots = append(roots, text)
+	}
+	return roots
+}
+
+func named(name string) string {
+	return strings.Replace(basePool, "name: gpu\n", "name: "+name+"\n", 1)
+}
+
+func poolSync(name, path, rest string) string {
+	return "apiVersion: cloop.dev/v1alpha1\nkind: PoolSync\nmetadata: {name: " + name + ", namespace: fleet}\nspec:\n  interval: 1m\n" +
+		"  source: {git: {url: \"https://git.example.com/fleet.git\"}}\n  path: " + path + "\n" + rest
+}
+
+// Every kustomization that no other refers to is a root by itself, whatever the
+// path says from which it is found.
+func TestRoots(t *testing.T) {
+	two := with(sound(), map[string]string{
+		"clusters/us/kustomization.yaml": "namespace: us\nresources: [../../pools/base]\n",
+		"README.md":                      "text",
+		".github/workflows/check.yaml":   "on: push\n",
+		"values/helm.yaml":               "replicas: 3\n",
+	})
+	flat := map[string]string{"clusters/eu/gpu.yaml": basePool, "clusters/us/gpu.yaml": basePool}
+	component := "apiVersion: kustomize.config.k8s.io/v1alpha1\nkind: Component\n"
+	for name, test := range map[string]struct {
+		files map[string]string
+		paths []string
+		want  []string
+	}{
+		"the whole repository":             {two, nil, []string{"clusters/eu: 1", "clusters/us: 1", "hub: 1"}},
+		"a directory of overlays":          {two, []string{"clusters"}, []string{"clusters/eu: 1", "clusters/us: 1"}},
+		"one of them":                      {two, []string{"clusters/us"}, []string{"clusters/us: 1"}},
+		"a base that was asked for":        {two, []string{"pools"}, []string{"pools/base: 1"}},
+		"paths that overlap":               {two, []string{"clusters/us", "clusters", "./clusters/us/"}, []string{"clusters/us: 1", "clusters/eu: 1"}},
+		"a file":                           {two, []string{"pools/base/gpu.yaml", "hub"}, []string{"pools/base/gpu.yaml: 1", "hub: 1"}},
+		"a component is none":              {with(sound(), map[string]string{"small/kustomization.yaml": component}), []string{"."}, []string{"clusters/eu: 1", "hub: 1"}},
+		"a kustomization at the top":       {map[string]string{"kustomization.yaml": "resources: [a]\n", "a/kustomization.yaml": "resources: [p.yaml]\n", "a/p.yaml": basePool}, nil, []string{".: 1"}},
+		"one broken":                       {with(maps.Clone(two), map[string]string{"clusters/ap/kustomization.yaml": "resources: [nowhere]\n"}), []string{"clusters"}, []string{"clusters/ap: 0 failed", "clusters/eu: 1", "clusters/us: 1"}},
+		"a plain directory beside":         {with(sound(), map[string]string{"clusters/us/a/gpu.yaml": basePool, "clusters/us/b/cpu.yaml": named("cpu") + "  hubPool: gpu\n"}), nil, []string{"clusters/eu: 1", "hub: 1", "clusters/us: 2 failed"}},
+		"a file among overlays":            {with(sound(), map[string]string{"clusters/sync.yaml": poolSync("eu", "clusters/eu", "")}), []string{"clusters"}, []string{"clusters/eu: 1", "clusters: 1"}},
+		"plain files are one":              {flat, nil, []string{".: 2 failed"}},
+		"unless they are applied apart":    {with(maps.Clone(flat), map[string]string{"sync.yaml": poolSync("eu", "./clusters/eu", "") + "---\n" + poolSync("us", "clusters/us/", "")}), nil, []string{".: 2", "clusters/eu: 1", "clusters/us: 1"}},
+		"overlays that are applied as one": {with(sound(), map[string]string{"clusters/us/kustomization.yaml": "namespace: cloop-gpu\nresources: [../../pools/base]\n", "hub/sync.yaml": poolSync("all", "clusters", ""), "hub/kustomization.yaml": "resources: [gpu.yaml, sync.yaml]\n"}), nil, []string{"hub: 2", "clusters: 2 failed"}},
+		"another repository within":        {with(sound(), map[string]string{"vendor/.git": "gitdir: ../.git/modules/vendor\n", "vendor/kustomization.yaml": "resources: [nowhere]\n"}), nil, []string{"clusters/eu: 1", "hub: 1"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			report := check(t, test.files, test.paths...)
+			if got := rootsOf(report); !slices.Equal(got, test.want) {
+				t.Errorf("roots %q, want %q: %v", got, test.want, report.Problems)
+			}
+		})
+	}
+}

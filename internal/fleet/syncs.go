@@ -1,0 +1,215 @@
+package fleet
+
+import (
+	"context"
+	"maps"
+	"path"
+	"slices"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"cloop.dev/cloop/apis/v1alpha1"
+	"cloop.dev/cloop/schemas"
+)
+
+// applier is an object of the repository that has a path applied: a PoolSync, or
+// a Kustomization of Flux.
+type applier struct {
+	// object names it.
+	object string
+	// path is cleaned, and relative to the repository's root.
+	path string
+	// plain: the path is a directory without a kustomization, all below which is
+	// applied as one.
+	plain bool
+	// variables are nil where it replaces none. References to objects of a
+	// cluster have no values here.
+	variables *Variables
+}
+
+const fluxGroup = "kustomize.toolkit.fluxcd.io"
+
+// namesApplier says whether a text may define an applier.
+func namesApplier(data string) bool {
+	return strings.Contains(data, v1alpha1.PoolSyncKind) && strings.Contains(data, v1alpha1.Group) || strings.Contains(data, fluxGroup)
+}
+
+// appliers finds those that the repository defines: in plain files, and in what
+// its roots render, patched as they are.
+func (b *builder) appliers(ctx context.Context) ([]applier, error) {
+	if b.applied == nil {
+		found, err := b.findAppliers(ctx)
+		if err != nil {
+			return nil, err
+		}
+		for i := range found {
+			_, kustomization, err := b.find(found[i].path)
+			info, noFile := b.root.Stat(found[i].path)
+			found[i].plain = err == nil && kustomization == "" && noFile == nil && info.IsDir()
+		}
+		b.applied = &found
+	}
+	return *b.applied, nil
+}
+
+func (b *builder) findAppliers(ctx context.Context) ([]applier, error) {
+	s, err := b.survey(ctx, ".")
+	if err != nil {
+		return nil, err
+	}
+	var found []applier
+	for _, file := range s.plain {
+		data, err := readBounded(b.root, file)
+		if err != nil || !namesApplier(string(data)) {
+			continue
+		}
+		part := parsed(file, data)
+		for i := range part.objects {
+			found = part.objects[i].applier(found)
+		}
+	}
+	for _, dir := range s.order {
+		if s.components[dir] || s.referred[dir] || !s.reaches(dir, map[string]bool{}) {
+			continue
+		}
+		out, err := b.kustomize(ctx, dir, s.kustomizations[dir])
+		if err != nil {
+			return nil, err
+		}
+		for i := range out.objects {
+			found = out.objects[i].applier(found)
+		}
+		b.keep(dir, out)
+	}
+	return found, nil
+}
+
+// maxKept bounds how many objects are kept of what was rendered in search of
+// appliers; the rest is rendered again when its turn comes.
+const maxKept = 2_000
+
+func (b *builder) keep(dir string, out *rendering) {
+	total := len(out.objects)
+	for _, other := range b.kept {
+		total += len(other.objects)
+	}
+	if total > maxKept {
+		return
+	}
+	if b.kept == nil {
+		b.kept = map[string]*rendering{}
+	}
+	b.kept[dir] = out
+}
+
+// taken is what was kept of a directory, and else what it renders.
+func (b *builder) taken(ctx context.Context, dir, kustomization string) (*rendering, error) {
+	if out, ok := b.kept[dir]; ok {
+		delete(b.kept, dir)
+		return out, nil
+	}
+	return b.kustomize(ctx, dir, kustomization)
+}
+
+// reaches says whether a kustomization refers, over others too, to a file that
+// may define an applier.
+func (s *survey) reaches(dir string, seen map[string]bool) bool {
+	if seen[dir] {
+		return false
+	}
+	seen[dir] = true
+	return slices.ContainsFunc(s.refers[dir], func(name string) bool {
+		if _, ok := s.kustomizations[name]; ok {
+			return s.reaches(name, seen)
+		}
+		data, err := readBounded(s.b.root, name)
+		return err == nil && namesApplier(string(data))
+	})
+}
+
+// applier adds the object to others if it is one.
+func (o *renderedObject) applier(others []applier) []applier {
+	obj, values, from := o.Object, []string{"spec", "substitute", "vars"}, []string{"spec", "substitute"}
+	switch gvk := obj.GroupVersionKind(); {
+	case isKind(obj, v1alpha1.PoolSyncKind):
+	case gvk.Group == fluxGroup && gvk.Kind == "Kustomization":
+		values, from = []string{"spec", "postBuild", "substitute"}, []string{"spec", "postBuild"}
+	default:
+		return others
+	}
+	where, _, _ := unstructured.NestedString(obj.Object, "spec", "path")
+	found := applier{object: describe(obj), path: strings.TrimPrefix(path.Clean("/"+where), "/")}
+	if found.path == "" {
+		found.path = "."
+	}
+	if _, substitutes, _ := unstructured.NestedMap(obj.Object, from...); substitutes {
+		found.variables = &Variables{values: map[string]variable{}}
+		texts, _, _ := unstructured.NestedStringMap(obj.Object, values...)
+		for name, text := range texts {
+			at := o.locate(schemas.Problem{Path: strings.Join(values, ".") + "." + name})
+			// The kind's own rules report what is no name and no value.
+			_ = found.variables.set(name, text, placed{file: at.File, line: int32(at.Line), column: int32(at.Column)})
+		}
+	}
+	return append(others, found)
+}
+
+// variant is one way in which a root is applied.
+type variant struct {
+	// by is the object that applies it; empty where none of the repository does.
+	by        string
+	variables *Variables
+}
+
+// variants are the ways in which a root is applied, at least one. What nothing
+// in the repository applies has the values that were given, and so has what an
+// applier leaves to objects of its cluster.
+func variants(appliers []applier, root string, given *Variables) []variant {
+	var all []variant
+	for _, a := range appliers {
+		if a.path != root && (!a.plain || !strings.HasPrefix(root, a.path+"/")) {
+			continue
+		}
+		v := a.variables
+		if v != nil {
+			v = v.over(given)
+		}
+		all = append(all, variant{a.object, v})
+	}
+	if len(all) == 0 {
+		empty := &Variables{values: map[string]variable{}}
+		all = append(all, variant{variables: empty.over(given)})
+	}
+	return all
+}
+
+// together makes one root of what lies in a plain directory that is applied as
+// one, and keeps that out of the plain directories above.
+func together(roots []root, appliers []applier, top string) []root {
+	for _, a := range appliers {
+		if !a.plain || a.path == "." || top != "." && a.path != top && !strings.HasPrefix(a.path, top+"/") {
+			continue
+		}
+		kept := make([]root, 0, len(roots)+1)
+		for _, r := range roots {
+			switch {
+			case r.path == a.path:
+				continue
+			case strings.HasPrefix(r.path, a.path+"/"):
+				if !slices.ContainsFunc(appliers, func(other applier) bool { return other.path == r.path }) {
+					continue
+				}
+			case !r.applied && (r.path == "." || strings.HasPrefix(a.path, r.path+"/")):
+				r.except = maps.Clone(r.except)
+				if r.except == nil {
+					r.except = map[string]bool{}
+				}
+				r.except[a.path] = true
+			}
+			kept = append(kept, r)
+		}
+		roots = append(kept, root{path: a.path, applied: true})
+	}
+	return roots
+}
