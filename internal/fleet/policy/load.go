@@ -1,0 +1,107 @@
+package policy
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+
+	"cloop.dev/cloop/schemas"
+)
+
+// Policy is all that a repository says of its own check.
+type Policy struct {
+	Config *Config
+	Rules  *Rules
+	// Problems with the files of .cloop, sorted by nothing.
+	Problems []schemas.Problem
+
+	builtIn Known
+	own     map[string]bool
+}
+
+// misnamed files of .cloop would have no effect, unlike what their author
+// believes.
+var misnamed = map[string]string{
+	".cloop/config.yml": ConfigFile, ".cloop/config.json": ConfigFile, ".cloop/config.cue": ConfigFile, ".cloop/check.cue": ConfigFile,
+	".cloop/rules.yaml": RulesFile, ".cloop/rules.yml": RulesFile, ".cloop/rules.json": RulesFile,
+}
+
+// Load reads the policy of a repository. One without a folder .cloop costs the
+// look for it, and has a policy that says nothing.
+func Load(root *os.Root, builtIn Known) *Policy {
+	p := &Policy{Config: &Config{}, Rules: &Rules{}, builtIn: builtIn, own: map[string]bool{}}
+	if _, err := root.Stat(".cloop"); errors.Is(err, fs.ErrNotExist) {
+		return p
+	}
+	for name, instead := range misnamed {
+		if _, err := root.Lstat(name); err == nil {
+			p.Problems = append(p.Problems, place{file: name}.problem("", "the file has no effect", "rename it to "+instead))
+		}
+	}
+	if data, ok := p.read(root, RulesFile); ok {
+		definitions, problems := ParseRules(RulesFile, data, builtIn.Known)
+		rules, more := Compile(definitions)
+		p.Rules, p.Problems = rules, append(append(p.Problems, problems...), more...)
+		for _, definition := range definitions {
+			p.own[definition.ID] = true
+		}
+	}
+	if data, ok := p.read(root, ConfigFile); ok {
+		config, problems := ParseConfig(ConfigFile, data, p)
+		p.Config, p.Problems = config, append(p.Problems, problems...)
+	}
+	return p
+}
+
+// read returns a file that is there.
+func (p *Policy) read(root *os.Root, name string) ([]byte, bool) {
+	data, err := readFile(root, name)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, false
+	}
+	if err != nil {
+		if inner := (*fs.PathError)(nil); errors.As(err, &inner) {
+			err = inner.Err
+		}
+		p.Problems = append(p.Problems, place{file: name}.problem("", fmt.Sprintf("the file cannot be read: %v", err), "make it a file of its own that everybody may read"))
+		return nil, false
+	}
+	return data, true
+}
+
+func readFile(root *os.Root, name string) ([]byte, error) {
+	// Before it is opened: a pipe would wait for ever for somebody to write.
+	info, err := root.Stat(name)
+	if err != nil {
+		return nil, err
+	}
+	if !info.Mode().IsRegular() {
+		return nil, errors.New("it is no regular file")
+	}
+	file, err := root.Open(name)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = file.Close() }()
+	// One byte more tells whoever parses it that it is too large.
+	return io.ReadAll(io.LimitReader(file, maxFile+1))
+}
+
+// Known says whether there is such a rule, of cloop or of the repository.
+func (p *Policy) Known(id string) bool { return p.own[id] || p.builtIn.Known(id) }
+
+// Fixed says that nobody can turn the rule off.
+func (p *Policy) Fixed(id string) bool { return !p.own[id] && p.builtIn.Fixed(id) }
+
+// JudgeComment says what is wrong with a comment that names a rule which is not
+// there, or cannot be turned off; nil: nothing.
+func (p *Policy) JudgeComment(i *Ignore) *schemas.Problem {
+	message, hint := judgeID(p, i.Rule)
+	if message == "" {
+		return nil
+	}
+	problem := place{i.File, i.Line, i.Column}.problem("", message, hint)
+	return &problem
+}

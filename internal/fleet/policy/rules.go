@@ -1,0 +1,299 @@
+package policy
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+
+	"github.com/google/cel-go/cel"
+	"github.com/google/cel-go/common/types"
+	"github.com/google/cel-go/common/types/ref"
+	"github.com/google/cel-go/interpreter"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/util/version"
+	celconfig "k8s.io/apiserver/pkg/apis/cel"
+	"k8s.io/apiserver/pkg/cel/environment"
+
+	"cloop.dev/cloop/apis/v1alpha1"
+	"cloop.dev/cloop/schemas"
+)
+
+const (
+	// maxCost bounds one evaluation, in an API server's units: a tenth of a
+	// second.
+	maxCost = celconfig.PerCallLimit
+	// maxTotalCost bounds all evaluations of a check: two seconds at the worst,
+	// where a thousand pools with ten usual rules take a fortieth of it.
+	maxTotalCost = 20 * celconfig.PerCallLimit
+)
+
+// Variables of an expression.
+const (
+	varObject   = "object"
+	varOld      = "oldObject"
+	varRoot     = "root"
+	varCluster  = "cluster"
+	varPools    = "pools"
+	varHubPools = "hubPools"
+)
+
+// Rules are a repository's own, ready to judge the objects of one check. They
+// are safe for concurrent use.
+type Rules struct {
+	rules []*rule
+	// budget is what all evaluations together may cost, spent what they did.
+	budget int64
+	spent  atomic.Int64
+	// exhausted says that the whole budget is spent.
+	exhausted atomic.Bool
+}
+
+type rule struct {
+	*Definition
+	program cel.Program
+	// across says that the expression looks at other objects.
+	across bool
+	spent  atomic.Int64
+	// stopped says that an evaluation cost too much.
+	stopped atomic.Bool
+}
+
+// Input is an object that is judged.
+type Input struct {
+	Object *unstructured.Unstructured
+	// Old is what it replaces; nil where nothing is known of that.
+	Old *unstructured.Unstructured
+	// Root is the path that renders it.
+	Root string
+}
+
+// Compile makes rules of definitions. An expression that does not compile is a
+// problem at its place in the file, and its rule does not count.
+func Compile(definitions []*Definition) (*Rules, []schemas.Problem) {
+	rules := &Rules{budget: maxTotalCost}
+	if len(definitions) == 0 {
+		return rules, nil
+	}
+	env, err := environments()
+	if err != nil {
+		return rules, []schemas.Problem{definitions[0].at.problem("", err.Error(), "this build of cloop is broken; use another")}
+	}
+	var problems []schemas.Problem
+	for _, definition := range definitions {
+		compiled, found := compile(env, definition)
+		problems = append(problems, found...)
+		if compiled != nil {
+			rules.rules = append(rules.rules, compiled)
+		}
+	}
+	return rules, problems
+}
+
+// environments is that of an API server, with its libraries and costs, and the
+// variables of ours.
+var environments = sync.OnceValues(func() (*cel.Env, error) {
+	set, err := environment.MustBaseEnvSet(environment.DefaultCompatibilityVersion()).Extend(environment.VersionedOptions{
+		IntroducedVersion: version.MajorMinor(1, 0),
+		EnvOptions: []cel.EnvOption{
+			cel.Variable(varObject, cel.DynType),
+			cel.Variable(varOld, cel.OptionalType(cel.DynType)),
+			cel.Variable(varRoot, cel.StringType),
+			cel.Variable(varCluster, cel.StringType),
+			cel.Variable(varPools, cel.ListType(cel.DynType)),
+			cel.Variable(varHubPools, cel.ListType(cel.DynType)),
+		},
+	})
+	if err != nil {
+		return nil, fmt.Errorf("prepare CEL: %w", err)
+	}
+	return set.NewExpressionsEnv(), nil
+})
+
+func compile(env *cel.Env, d *Definition) (*rule, []schemas.Problem) {
+	const hint = "correct the expression; the rule does not count until then"
+	checked, issues := env.Compile(d.Expression)
+	if issues.Err() != nil {
+		const most = 5
+		var problems []schemas.Problem
+		for _, issue := range issues.Errors()[:min(len(issues.Errors()), most)] {
+			at := d.expression.within(issue.Location.Line(), issue.Location.Column())
+			problems = append(problems, at.problem(d.expression.path, issue.Message, hint))
+		}
+		return nil, problems
+	}
+	if kind := checked.OutputType(); !kind.IsExactType(cel.BoolType) && !kind.IsExactType(cel.DynType) {
+		return nil, []schemas.Problem{d.expression.start.problem(d.expression.path, fmt.Sprintf("the expression gives %s and must give bool", kind), hint)}
+	}
+	program, err := env.Program(checked, cel.CostLimit(maxCost), cel.InterruptCheckFrequency(celconfig.CheckFrequency))
+	if err != nil {
+		return nil, []schemas.Problem{d.expression.start.problem(d.expression.path, err.Error(), hint)}
+	}
+	compiled := &rule{Definition: d, program: program}
+	for _, reference := range checked.NativeRep().ReferenceMap() {
+		compiled.across = compiled.across || reference.Name == varPools || reference.Name == varHubPools
+	}
+	return compiled, nil
+}
+
+// Definitions lists the rules that count, in the order of the file.
+func (r *Rules) Definitions() []*Definition {
+	list := make([]*Definition, len(r.rules))
+	for i := range r.rules {
+		list[i] = r.rules[i].Definition
+	}
+	return list
+}
+
+// Across says whether a rule looks at other objects than the one that it judges.
+func (r *Rules) Across() bool {
+	return slices.ContainsFunc(r.rules, func(one *rule) bool { return one.across })
+}
+
+// Judge applies the rules that look at one object alone. The problems have no
+// place yet: Path is the field to put them at.
+func (r *Rules) Judge(ctx context.Context, in Input) []schemas.Problem {
+	return r.judge(ctx, in, nil)
+}
+
+// Fleet is every pool of a repository, for rules across them.
+type Fleet struct{ pools, hubPools ref.Val }
+
+// NewFleet gathers the objects that are a half of a pool.
+func NewFleet(objects []Input) *Fleet {
+	var pools, hubPools []any
+	for _, in := range objects {
+		if in.Object.GroupVersionKind().Group != v1alpha1.Group {
+			continue
+		}
+		member := map[string]any{varObject: in.Object.Object, varRoot: in.Root, varCluster: clusterOf(in.Root)}
+		switch in.Object.GetKind() {
+		case v1alpha1.ExecutorPoolKind:
+			pools = append(pools, member)
+		case v1alpha1.HubPoolKind:
+			hubPools = append(hubPools, member)
+		}
+	}
+	return &Fleet{types.DefaultTypeAdapter.NativeToValue(pools), types.DefaultTypeAdapter.NativeToValue(hubPools)}
+}
+
+// JudgeAcross applies the rules that look at others as well.
+func (r *Rules) JudgeAcross(ctx context.Context, in Input, fleet *Fleet) []schemas.Problem {
+	return r.judge(ctx, in, fleet)
+}
+
+func (r *Rules) judge(ctx context.Context, in Input, fleet *Fleet) []schemas.Problem {
+	var problems []schemas.Problem
+	var variables map[string]any
+	for _, one := range r.rules {
+		if one.across != (fleet != nil) || !one.matches(in) || one.stopped.Load() || r.exhausted.Load() {
+			continue
+		}
+		if variables == nil {
+			variables = variablesOf(in, fleet)
+		}
+		if problem := r.apply(ctx, one, variables); problem != nil {
+			problems = append(problems, *problem)
+		}
+	}
+	return problems
+}
+
+func variablesOf(in Input, fleet *Fleet) map[string]any {
+	variables := map[string]any{
+		varObject: in.Object.Object, varOld: types.OptionalNone, varRoot: in.Root, varCluster: clusterOf(in.Root),
+	}
+	if in.Old != nil {
+		variables[varOld] = types.OptionalOf(types.DefaultTypeAdapter.NativeToValue(in.Old.Object))
+	}
+	if fleet != nil {
+		variables[varPools], variables[varHubPools] = fleet.pools, fleet.hubPools
+	}
+	return variables
+}
+
+// clusterOf is the cluster of a root clusters/NAME, and empty for others.
+func clusterOf(root string) string {
+	rest, ok := strings.CutPrefix(root, "clusters/")
+	if !ok {
+		return ""
+	}
+	name, _, _ := strings.Cut(rest, "/")
+	return name
+}
+
+// apply evaluates a rule; nil: it holds.
+func (r *Rules) apply(ctx context.Context, one *rule, variables map[string]any) *schemas.Problem {
+	result, details, err := one.program.ContextEval(ctx, variables)
+	if details != nil && details.ActualCost() != nil {
+		cost := int64(min(*details.ActualCost(), maxCost))
+		one.spent.Add(cost)
+		if r.spent.Add(cost) > r.budget {
+			r.exhausted.Store(true)
+		}
+	}
+	cancelled := interpreter.EvalCancelledError{}
+	switch {
+	case errors.As(err, &cancelled) && cancelled.Cause == interpreter.CostLimitExceeded:
+		one.stopped.Store(true)
+		return nil
+	case ctx.Err() != nil:
+		// The check ends with the context's error.
+		return nil
+	case err != nil:
+		return one.failed(err.Error())
+	case result == types.True:
+		return nil
+	case result != types.False:
+		return one.failed(fmt.Sprintf("it gives %s, not true or false", result.Type().TypeName()))
+	}
+	return &schemas.Problem{Rule: one.ID, Severity: one.Severity, Path: one.At, Message: one.Message, Hint: one.Hint}
+}
+
+// failed is an object that the rule has no answer on. It is an error whatever
+// the rule weighs: nobody knows what the answer would have been.
+func (one *rule) failed(reason string) *schemas.Problem {
+	return &schemas.Problem{Rule: one.ID, Severity: schemas.SeverityError, Path: one.At,
+		Message: fmt.Sprintf("the rule cannot be evaluated: %s", reason),
+		Hint:    fmt.Sprintf("test with has() what may be absent, in the expression at %s:%d", one.expression.start.file, one.expression.start.line)}
+}
+
+// matches says whether the rule is about an object.
+func (d *Definition) matches(in Input) bool {
+	if len(d.kinds) == 0 {
+		if in.Object.GroupVersionKind().Group != v1alpha1.Group {
+			return false
+		}
+	} else if !slices.Contains(d.kinds, in.Object.GetKind()) {
+		return false
+	}
+	return anyMatches(d.roots, in.Root) && anyMatches(d.names, in.Object.GetName())
+}
+
+func anyMatches(patterns []pattern, text string) bool {
+	return len(patterns) == 0 || slices.ContainsFunc(patterns, func(p pattern) bool { return p.matches(text) })
+}
+
+// Stopped are the problems with rules that cost too much. They are for the end
+// of a check.
+func (r *Rules) Stopped() []schemas.Problem {
+	var problems []schemas.Problem
+	for _, one := range r.rules {
+		if one.stopped.Load() {
+			problems = append(problems, one.expression.start.problem(one.expression.path,
+				fmt.Sprintf("rule %s was stopped: on one object it costs more than %d, what an API server lets an expression cost", one.ID, int64(maxCost)),
+				"go over fewer elements, above all in a list within a list"))
+		}
+	}
+	if r.exhausted.Load() {
+		worst := slices.MaxFunc(r.rules, func(a, b *rule) int { return cmp.Compare(a.spent.Load(), b.spent.Load()) })
+		problems = append(problems, worst.expression.start.problem(worst.expression.path,
+			fmt.Sprintf("the rules of the repository were stopped: together they cost more than %d, and rule %s the most", r.budget, worst.ID),
+			"go over fewer elements, or match fewer objects"))
+	}
+	return problems
+}
