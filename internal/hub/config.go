@@ -44,6 +44,9 @@ type SyncConfig struct {
 	// CAFile holds PEM certificates that replace the system's.
 	CAFile string
 	Allow  SyncCeiling
+	// Status and Webhook tie the sync to the repository's forge; nil: not.
+	Status  *StatusConfig
+	Webhook *WebhookConfig
 }
 
 // SyncCeiling bounds what a committer can define.
@@ -67,6 +70,7 @@ func (c *SyncConfig) complete() {
 	if c.Path == "" {
 		c.Path = "."
 	}
+	c.completeForge()
 }
 
 // configFile is Config as it is written.
@@ -93,6 +97,8 @@ type syncEntry struct {
 		Names      []string `yaml:"names"`
 		MaxRunners int32    `yaml:"maxRunners"`
 	} `yaml:"allow"`
+	Status  *statusEntry  `yaml:"status"`
+	Webhook *webhookEntry `yaml:"webhook"`
 }
 
 // ParseConfig reads the configuration and names every problem in it. Relative
@@ -131,7 +137,8 @@ func (e syncEntry) config(dir string) (SyncConfig, error) {
 	out := SyncConfig{
 		Name: e.Name, URL: e.URL, Ref: fleet.Ref{Branch: e.Ref.Branch, Tag: e.Ref.Tag, Commit: e.Ref.Commit}, Path: e.Path,
 		Username: e.Username, PasswordFile: from(dir, e.PasswordFile), CAFile: from(dir, e.CAFile),
-		Allow: SyncCeiling{Names: e.Allow.Names, MaxRunners: e.Allow.MaxRunners},
+		Allow:  SyncCeiling{Names: e.Allow.Names, MaxRunners: e.Allow.MaxRunners},
+		Status: e.Status.config(dir), Webhook: e.Webhook.config(dir),
 	}
 	if e.Interval == "" {
 		return out, nil
@@ -163,6 +170,8 @@ var (
 func checkSyncs(syncs []SyncConfig) []error {
 	var problems []error
 	seen := map[string]bool{}
+	// places: where statuses show → the sync that posts there.
+	places := map[string]string{}
 	for i, c := range syncs {
 		at := fmt.Sprintf("sync[%d] %q: ", i, c.Name)
 		say := func(format string, args ...any) { problems = append(problems, fmt.Errorf(at+format, args...)) }
@@ -192,6 +201,15 @@ func checkSyncs(syncs []SyncConfig) []error {
 		}
 		if c.Allow.MaxRunners < 0 {
 			say("allow.maxRunners must not be negative")
+		}
+		for _, problem := range c.checkForge() {
+			say("%w", problem)
+		}
+		if place := c.statusPlace(); place != "" {
+			if other, taken := places[place]; taken {
+				say("sync %s posts statuses of that name to the same repository: give one of them another status.name", other)
+			}
+			places[place] = c.Name
 		}
 	}
 	return problems

@@ -21,6 +21,8 @@ type metrics struct {
 	retired  *prometheus.CounterVec
 	settled  *prometheus.CounterVec
 	synced   *prometheus.HistogramVec
+	statuses *prometheus.CounterVec
+	webhooks *prometheus.CounterVec
 }
 
 // waitBuckets reach from a warm hand-off (milliseconds) to a pool at its limit.
@@ -41,8 +43,10 @@ func newMetrics() *metrics {
 		retired:  counter("cloop_executor_pool_retirements_total", "Runners retired.", "pool"),
 		settled:  counter("cloop_runs_settled_total", "Runs settled, by how they ended.", "pool", "state"),
 		synced:   histogram("cloop_fleet_sync_duration_seconds", "Time of a Git sync that found a new revision.", "sync"),
+		statuses: counter("cloop_fleet_statuses_total", "Commit statuses for the forge, by what came of them.", "sync", "result"),
+		webhooks: counter("cloop_fleet_webhooks_total", "Events from the forge for a sync, by what came of them.", "sync", "result"),
 	}
-	m.registry.MustRegister(m.queued, m.started, m.mints, m.retired, m.settled, m.synced,
+	m.registry.MustRegister(m.queued, m.started, m.mints, m.retired, m.settled, m.synced, m.statuses, m.webhooks,
 		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	return m
 }

@@ -128,6 +128,7 @@ func handler(o Options, data *store.Store, m *metrics, syncs *syncs, stopping <-
 	mux.Handle("/", api.New(api.Options{
 		Store: data, Syncs: syncs, Validator: syncs.validator, Clock: o.Clock, Log: o.Log, HeartbeatInterval: o.HeartbeatInterval, Stopping: stopping,
 	}))
+	mux.Handle("POST /webhooks/{sync}", newWebhooks(o, syncs, m))
 	mux.Handle("GET /metrics", promhttp.HandlerFor(m.registry, promhttp.HandlerOpts{}))
 	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { plain(w, http.StatusOK, "ok") })
 	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, r *http.Request) {

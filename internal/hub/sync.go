@@ -59,7 +59,8 @@ func newSyncs(ctx context.Context, o Options, data *store.Store, m *metrics) (*s
 		records = append(records, hubv1.Sync{Name: config.Name, Repository: config.URL, Path: config.Path})
 		out.followers[config.Name] = &follower{
 			config: config, dir: filepath.Join(o.DataDir, "git"), store: data, validator: validator, clock: o.Clock,
-			log: o.Log.With("sync", config.Name), metrics: m, wake: make(chan struct{}, 1), rendering: rendering,
+			log: o.Log.With("sync", config.Name), metrics: m, wake: make(chan struct{}, 1), pushed: make(chan struct{}, 1), rendering: rendering,
+			poster: newPoster(o, config, m),
 		}
 	}
 	if err := data.KeepSyncs(ctx, records); err != nil {
@@ -80,6 +81,9 @@ func (s *syncs) run(ctx context.Context) {
 	var group sync.WaitGroup
 	for _, f := range s.followers {
 		group.Go(func() { f.run(ctx) })
+		if f.poster != nil {
+			group.Go(func() { f.poster.run(ctx) })
+		}
 	}
 	group.Wait()
 }
@@ -95,6 +99,12 @@ type follower struct {
 	log       *slog.Logger
 	metrics   *metrics
 	wake      chan struct{}
+	// pushed is for what a forge says of itself; it is debounced.
+	pushed chan struct{}
+	// poster tells the forge what becomes of commits; nil where it need not know.
+	poster *poster
+	// looked is when the last look began.
+	looked time.Time
 	// rendering guards the memory that rendering takes, over all followers.
 	rendering *sync.Mutex
 
@@ -113,9 +123,15 @@ type follower struct {
 	failures int
 }
 
-func (f *follower) poke() {
+func (f *follower) poke() { nudge(f.wake) }
+
+// push says that the forge has new commits.
+func (f *follower) push() { nudge(f.pushed) }
+
+// nudge wakes whoever reads from a channel that holds one.
+func nudge(wake chan<- struct{}) {
 	select {
-	case f.wake <- struct{}{}:
+	case wake <- struct{}{}:
 	default: // it is awake already
 	}
 }
@@ -131,29 +147,46 @@ func (f *follower) run(ctx context.Context) {
 	}
 }
 
-// sleep waits until the sync is due again: by the clock, because somebody asks,
-// or because a pool that it waits for is drained.
+// pushGap is the least time between two looks that pushes cause: the first is
+// looked at right away, and a hundred that follow it together.
+const pushGap = 5 * time.Second
+
+// sleep waits until the sync is due again: by the clock, because somebody asks
+// or pushes, or because a pool that it waits for is drained.
 func (f *follower) sleep(ctx context.Context, due time.Time, revoked *store.Subscription) bool {
-	timer := f.clock.NewTimer(due.Sub(f.clock.Now()))
-	defer timer.Stop()
-	// A clock that moved on before the timer was there would never fire it.
-	if !f.clock.Now().Before(due) {
-		return ctx.Err() == nil
-	}
 	for {
-		select {
-		case <-timer.C():
-			return true
-		case <-f.wake:
-			f.refused = ""
-			return true
-		case <-revoked.C:
-			if f.waiting {
-				return true
-			}
-		case <-ctx.Done():
-			return false
+		timer := f.clock.NewTimer(due.Sub(f.clock.Now()))
+		// A clock that moved on before the timer was there would never fire it.
+		if !f.clock.Now().Before(due) {
+			timer.Stop()
+			return ctx.Err() == nil
 		}
+		over := f.pause(ctx, timer.C(), &due, revoked)
+		timer.Stop()
+		if over {
+			return ctx.Err() == nil
+		}
+	}
+}
+
+// pause waits for the next thing that happens, and says whether the wait is
+// over; it may bring the time nearer at which it is due.
+func (f *follower) pause(ctx context.Context, timer <-chan time.Time, due *time.Time, revoked *store.Subscription) bool {
+	select {
+	case <-timer:
+		return true
+	case <-f.wake:
+		f.refused = ""
+		return true
+	case <-f.pushed:
+		if next := f.looked.Add(pushGap); next.Before(*due) {
+			*due = next
+		}
+		return false
+	case <-revoked.C:
+		return f.waiting
+	case <-ctx.Done():
+		return true
 	}
 }
 
@@ -163,6 +196,7 @@ func (f *follower) sleep(ctx context.Context, due time.Time, revoked *store.Subs
 func (f *follower) once(ctx context.Context) time.Time {
 	bounded, cancel := context.WithTimeout(ctx, syncTimeout)
 	defer cancel()
+	f.looked = f.clock.Now()
 	record, _, err := f.store.GetSync(ctx, f.config.Name)
 	if err != nil {
 		return f.clock.Now().Add(f.retry(ctx, err))
@@ -191,6 +225,7 @@ func (f *follower) once(ctx context.Context) time.Time {
 	if before.State != record.State || before.Message != record.Message {
 		f.log.Info("sync is "+string(record.State), "revision", record.LastAttemptedRevision, "message", record.Message)
 	}
+	f.poster.say(record, err)
 	if err := f.store.SaveSync(ctx, record); err != nil {
 		return now.Add(f.retry(ctx, err))
 	}

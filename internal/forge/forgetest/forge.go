@@ -16,6 +16,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"cloop.dev/cloop/internal/forge"
 )
@@ -49,12 +50,17 @@ type Forge struct {
 	// unknown are commits that the repository lacks.
 	unknown map[string]bool
 	answers []http.HandlerFunc
+	// served is closed, and made anew, after each request.
+	served chan struct{}
 }
 
 // Serve serves a forge until the test ends.
 func Serve(t testing.TB, kind forge.Kind) *Forge {
-	f := &Forge{Kind: kind, shown: map[string]map[string]Posted{}, order: map[string][]string{}, unknown: map[string]bool{}}
-	f.server = httptest.NewTLSServer(http.HandlerFunc(f.serve))
+	f := &Forge{Kind: kind, shown: map[string]map[string]Posted{}, order: map[string][]string{}, unknown: map[string]bool{}, served: make(chan struct{})}
+	f.server = httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		defer f.announce()
+		f.serve(w, r)
+	}))
 	f.URL = f.server.URL
 	t.Cleanup(f.server.Close)
 	return f
@@ -100,6 +106,36 @@ func (f *Forge) Posted() []Posted {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return append([]Posted{}, f.posted...)
+}
+
+// patience bounds Await; nothing takes nearly as long.
+const patience = 20 * time.Second
+
+// Await waits until a condition on the forge holds; it is looked at after each
+// request.
+func (f *Forge) Await(t testing.TB, what string, holds func() bool) {
+	t.Helper()
+	over := time.After(patience)
+	for {
+		f.mu.Lock()
+		served := f.served
+		f.mu.Unlock()
+		if holds() {
+			return
+		}
+		select {
+		case <-served:
+		case <-over:
+			t.Fatalf("%s: not so after %d requests, with %+v", what, f.Requests(), f.Posted())
+		}
+	}
+}
+
+func (f *Forge) announce() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	close(f.served)
+	f.served = make(chan struct{})
 }
 
 // Requests counts all requests.

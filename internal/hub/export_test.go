@@ -1,0 +1,34 @@
+package hub
+
+import (
+	"net/http"
+	"time"
+
+	"cloop.dev/cloop/internal/forge"
+	"cloop.dev/cloop/internal/secret"
+)
+
+// PushedRef is what is read of a push event.
+var PushedRef = pushedRef
+
+// Genuine says whether an event proves that its sender knows the secret.
+func Genuine(kind forge.Kind, text string, header http.Header, body []byte, now time.Time) (bool, error) {
+	key, err := newHookSecret(kind, secret.New(text))
+	if err != nil {
+		return false, err
+	}
+	v := newVerifier(kind, key, header, now)
+	_, _ = v.Write(body)
+	return v.genuine(), nil
+}
+
+// Remembering is the memory of a webhook.
+type Remembering struct{ deliveries }
+
+// First is whether none of an event's identities was seen.
+func (r *Remembering) First(now time.Time, identities ...string) bool {
+	return r.first(now, identities...)
+}
+
+// Len is how many identities are remembered.
+func (r *Remembering) Len() int { return len(r.known) }

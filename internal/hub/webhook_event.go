@@ -1,0 +1,241 @@
+package hub
+
+import (
+	"bytes"
+	"container/list"
+	"crypto/hmac"
+	"crypto/sha256"
+	"crypto/subtle"
+	"encoding/base64"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"hash"
+	"mime"
+	"net/http"
+	"net/url"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"cloop.dev/cloop/internal/forge"
+	"cloop.dev/cloop/internal/secret"
+)
+
+// event is what is known of a request to a webhook.
+type event struct {
+	genuine bool
+	// kind is "push", "ping", or something else.
+	kind string
+	// identities tell the event from others: whoever sends it again can change
+	// one of them at most, and one that is known is enough.
+	identities []string
+	// ref is what was pushed to; empty where that is not known.
+	ref string
+}
+
+// signingPrefix begins GitLab's signing tokens, as the Standard Webhooks
+// specification has them; any other secret of GitLab is sent as it is.
+const signingPrefix = "whsec_"
+
+// hookSecret is what proves an event.
+type hookSecret struct {
+	// key is that of the HMAC, or the token itself.
+	key []byte
+	// token says that the forge sends the secret itself.
+	token bool
+}
+
+func newHookSecret(kind forge.Kind, text secret.String) (hookSecret, error) {
+	plain := text.Reveal()
+	if kind != forge.GitLab {
+		return hookSecret{key: []byte(plain)}, nil
+	}
+	encoded, signing := strings.CutPrefix(plain, signingPrefix)
+	if !signing {
+		return hookSecret{key: []byte(plain), token: true}, nil
+	}
+	key, err := base64.StdEncoding.DecodeString(encoded)
+	if err != nil || len(key) < minWebhookSecret {
+		return hookSecret{}, errors.New("the webhook's signing token is not whsec_ and base64 of its key: copy it from GitLab again")
+	}
+	return hookSecret{key: key}, nil
+}
+
+// signatureAge is how far the time of a signed event may be from the hub's.
+const signatureAge = 5 * time.Minute
+
+// verifier judges an event while its body is written to it.
+type verifier struct {
+	hash.Hash
+	kind   forge.Kind
+	secret hookSecret
+	header http.Header
+	// fresh says that the time of the event is not far off, where it has one.
+	fresh bool
+}
+
+func newVerifier(kind forge.Kind, key hookSecret, header http.Header, now time.Time) *verifier {
+	v := &verifier{Hash: hmac.New(sha256.New, key.key), kind: kind, secret: key, header: header, fresh: true}
+	if kind == forge.GitLab && !key.token {
+		stamp := header.Get("webhook-timestamp")
+		seconds, err := strconv.ParseInt(stamp, 10, 64)
+		v.fresh = err == nil && time.Unix(seconds, 0).Sub(now).Abs() <= signatureAge
+		v.Write([]byte(header.Get("webhook-id") + "." + stamp + "."))
+	}
+	return v
+}
+
+// genuine says whether who sent the event knows the secret.
+func (v *verifier) genuine() bool {
+	sum := v.Sum(nil)
+	switch v.kind {
+	case forge.GitHub:
+		return equalHex(strings.TrimPrefix(v.header.Get("X-Hub-Signature-256"), "sha256="), sum)
+	case forge.Gitea:
+		return equalHex(v.header.Get("X-Gitea-Signature"), sum)
+	case forge.GitLab:
+		if v.secret.token {
+			// Hashed, so that the length of the secret does not show.
+			sent, ours := sha256.Sum256([]byte(v.header.Get("X-Gitlab-Token"))), sha256.Sum256(v.secret.key)
+			return subtle.ConstantTimeCompare(sent[:], ours[:]) == 1
+		}
+		good := 0
+		for signature := range strings.FieldsSeq(v.header.Get("webhook-signature")) {
+			sent, err := base64.StdEncoding.DecodeString(strings.TrimPrefix(signature, "v1,"))
+			if err == nil && strings.HasPrefix(signature, "v1,") {
+				good |= subtle.ConstantTimeCompare(sent, sum)
+			}
+		}
+		return good == 1 && v.fresh
+	}
+	return false
+}
+
+func equalHex(text string, sum []byte) bool {
+	sent, err := hex.DecodeString(text)
+	return err == nil && hmac.Equal(sent, sum)
+}
+
+// identities of the event. The delivery's name stands in a header that GitHub
+// and Gitea do not sign, so the signature itself, which is the body's, is one
+// too. GitLab's token is in every request: who has it can make up any event.
+func (v *verifier) identities() []string {
+	var out []string
+	for _, name := range map[forge.Kind][]string{
+		forge.GitHub: {"X-GitHub-Delivery"}, forge.Gitea: {"X-Gitea-Delivery"}, forge.GitLab: {"webhook-id", "Idempotency-Key"},
+	}[v.kind] {
+		if value := v.header.Get(name); value != "" {
+			out = append(out, "delivery "+value)
+			break
+		}
+	}
+	if !v.secret.token {
+		out = append(out, "signature "+string(v.Sum(nil)))
+	}
+	return out
+}
+
+// eventKind is "push", "ping" or something else.
+func eventKind(kind forge.Kind, header http.Header) string {
+	switch kind {
+	case forge.GitHub:
+		return header.Get("X-GitHub-Event")
+	case forge.Gitea:
+		return header.Get("X-Gitea-Event")
+	}
+	switch header.Get("X-Gitlab-Event") {
+	case "Push Hook", "Tag Push Hook":
+		return "push"
+	}
+	return "other"
+}
+
+// pushedRef is the ref of a push event, of which the beginning is enough; empty
+// where it is not found.
+func pushedRef(contentType string, data []byte) string {
+	if media, _, err := mime.ParseMediaType(contentType); err == nil && media == "application/x-www-form-urlencoded" {
+		encoded, _ := bytes.CutPrefix(data, []byte("payload="))
+		encoded, _, _ = bytes.Cut(encoded, []byte("&"))
+		// What was cut off in the middle of an escape ends before it.
+		if at := bytes.LastIndexByte(encoded, '%'); at >= 0 && at > len(encoded)-3 {
+			encoded = encoded[:at]
+		}
+		plain, err := url.QueryUnescape(string(encoded))
+		if err != nil {
+			return ""
+		}
+		data = []byte(plain)
+	}
+	decoder := json.NewDecoder(bytes.NewReader(data))
+	if start, err := decoder.Token(); err != nil || start != json.Delim('{') {
+		return ""
+	}
+	for decoder.More() {
+		name, err := decoder.Token()
+		if err != nil {
+			return ""
+		}
+		var value json.RawMessage
+		if err := decoder.Decode(&value); err != nil {
+			return ""
+		}
+		if name == "ref" {
+			var ref string
+			if json.Unmarshal(value, &ref) != nil {
+				return ""
+			}
+			return ref
+		}
+	}
+	return ""
+}
+
+const (
+	// maxDeliveries and deliveryAge bound what a hook remembers. A replay after
+	// that does no more than have Git asked once.
+	maxDeliveries = 1000
+	deliveryAge   = time.Hour
+)
+
+// deliveries remembers the events that a hook acted on. The zero value is ready.
+type deliveries struct {
+	mu sync.Mutex
+	// known: hash of an identity → its place in order.
+	known map[[sha256.Size]byte]*list.Element
+	// order has deliveryRecords, oldest first.
+	order *list.List
+}
+
+type deliveryRecord struct {
+	hash [sha256.Size]byte
+	at   time.Time
+}
+
+// first says whether none of an event's identities was seen, and remembers them.
+func (d *deliveries) first(now time.Time, identities ...string) bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.known == nil {
+		d.known, d.order = map[[sha256.Size]byte]*list.Element{}, list.New()
+	}
+	for oldest := d.order.Front(); oldest != nil; oldest = d.order.Front() {
+		record, _ := oldest.Value.(deliveryRecord)
+		if d.order.Len() <= maxDeliveries && now.Sub(record.at) <= deliveryAge {
+			break
+		}
+		d.order.Remove(oldest)
+		delete(d.known, record.hash)
+	}
+	first := true
+	for _, identity := range identities {
+		hash := sha256.Sum256([]byte(identity))
+		if _, seen := d.known[hash]; seen {
+			first = false
+			continue
+		}
+		d.known[hash] = d.order.PushBack(deliveryRecord{hash, now})
+	}
+	return first
+}
