@@ -119,7 +119,7 @@ and "cloop fleet reconcile" has hub and cluster follow at once, not within a min
 			return nil
 		},
 	}
-	cmd.Flags().StringVar(&kubeconfig, "kubeconfig", "", "use the existing cluster of this `FILE` instead of one of its own")
+	cmd.Flags().StringVar(&kubeconfig, "kubeconfig", "", "use the existing cluster of this `FILE`, where no cloop is installed, instead of one of its own")
 	return cmd
 }
 
@@ -254,7 +254,7 @@ func (a *app) newDevDemoCommand(dir *string) *cobra.Command {
 		},
 	}
 	cmd.Flags().BoolVar(&keep, "keep", false, "leave the system up afterwards")
-	cmd.Flags().StringVar(&kubeconfig, "kubeconfig", "", "use the existing cluster of this `FILE` instead of one of its own")
+	cmd.Flags().StringVar(&kubeconfig, "kubeconfig", "", "use the existing cluster of this `FILE`, where no cloop is installed, instead of one of its own")
 	return cmd
 }
 
