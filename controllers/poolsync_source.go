@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
 	logf "sigs.k8s.io/controller-runtime/pkg/log"
@@ -47,6 +48,8 @@ type build struct {
 	commit, path string
 	// revision in Flux's form, as it is recorded.
 	revision string
+	// variables are the digest of the values that were put in.
+	variables string
 	// objects to apply, in no order, with everything but the revision.
 	objects []*unstructured.Unstructured
 	// byID: id → the object.
@@ -141,11 +144,31 @@ func (r *poolSyncReconciler) gitAuth(ctx context.Context, sync *v1alpha1.PoolSyn
 	}, string(object.UID) + "/" + object.ResourceVersion, nil
 }
 
+// variables are what spec.substitute says, with the objects that it names as they
+// are now: a changed value is built again, as a changed commit is.
+func (r *poolSyncReconciler) variables(ctx context.Context, sync *v1alpha1.PoolSync) (*fleet.Variables, error) {
+	return fleet.VariablesOf(sync.Spec.Substitute, func(reference v1alpha1.SubstituteReference) (map[string]string, error) {
+		object := &corev1.ConfigMap{}
+		err := r.live.Get(ctx, types.NamespacedName{Namespace: sync.Namespace, Name: reference.Name}, object)
+		if apierrors.IsNotFound(err) {
+			return nil, nil
+		}
+		if err == nil && object.Data == nil {
+			object.Data = map[string]string{}
+		}
+		return object.Data, err
+	})
+}
+
 // build makes newest what Git says at the pass's commit. What was built before
 // is not built again, a refusal neither: it would come out the same.
 func (r *poolSyncReconciler) build(ctx context.Context, p *syncPass) *stageError {
 	m := p.memory
-	if m.newest != nil && m.newest.revision == p.status.LastAttemptedRevision && m.newest.path == p.sync.Spec.Path {
+	variables, failure := r.variables(ctx, p.sync)
+	if failure != nil {
+		return transient(v1alpha1.ReasonBuildFailed, failure)
+	}
+	if m.newest != nil && m.newest.revision == p.status.LastAttemptedRevision && m.newest.path == p.sync.Spec.Path && m.newest.variables == variables.Digest() {
 		return m.newest.refusal
 	}
 	b, err := r.buildAt(ctx, p, p.commit, p.sync.Spec.Path, p.status.LastAttemptedRevision)
@@ -168,9 +191,13 @@ func (r *poolSyncReconciler) buildAt(ctx context.Context, p *syncPass, commit, p
 			logf.FromContext(ctx).Error(err, "leaves a tree behind", "dir", tree.Dir)
 		}
 	}()
-	b := &build{commit: commit, path: path, revision: revision, byID: map[objectID]*unstructured.Unstructured{}}
+	variables, err := r.variables(ctx, p.sync)
+	if err != nil {
+		return nil, transient(v1alpha1.ReasonBuildFailed, err)
+	}
+	b := &build{commit: commit, path: path, revision: revision, variables: variables.Digest(), byID: map[objectID]*unstructured.Unstructured{}}
 	p.built = true
-	b.refusal = r.render(ctx, p.sync, tree.Dir, b)
+	b.refusal = r.render(ctx, p.sync, tree.Dir, b, variables)
 	if b.refusal != nil && !b.refusal.stalled {
 		return nil, b.refusal
 	}
@@ -218,8 +245,8 @@ func (r *poolSyncReconciler) rebuild(ctx context.Context, p *syncPass, commit, p
 
 // render fills a build. It is refused whole by whatever `cloop fleet check` calls an
 // error, and by objects that are not ours to apply.
-func (r *poolSyncReconciler) render(ctx context.Context, sync *v1alpha1.PoolSync, dir string, b *build) *stageError {
-	rendered, report, err := fleet.BuildChecked(ctx, r.validator, dir, b.path, nil)
+func (r *poolSyncReconciler) render(ctx context.Context, sync *v1alpha1.PoolSync, dir string, b *build, variables *fleet.Variables) *stageError {
+	rendered, report, err := fleet.BuildChecked(ctx, r.validator, dir, b.path, variables)
 	if err != nil {
 		return buildFailure(ctx, err)
 	}

@@ -304,7 +304,7 @@ func TestACommitIsRenderedOnce(t *testing.T) {
 	})
 	got := testing.AllocsPerRun(3, func() {
 		b := &build{path: path, byID: map[objectID]*unstructured.Unstructured{}}
-		if err := r.render(t.Context(), &v1alpha1.PoolSync{}, dir, b); err != nil || len(b.objects) != 5 {
+		if err := r.render(t.Context(), &v1alpha1.PoolSync{}, dir, b, nil); err != nil || len(b.objects) != 5 {
 			t.Fatal(err, len(b.objects))
 		}
 	})

@@ -23,7 +23,6 @@ func unsupported(spec *v1alpha1.PoolSyncSpec) (refused, ignored []string) {
 		{spec.Source.Git.Ref.Semver != "", &refused, "spec.source.git.ref.semver: ranges of versions are not followed"},
 		{spec.Source.Git.Verify != nil, &refused, "spec.source.git.verify: signatures are not checked"},
 		{len(spec.DependsOn) > 0, &refused, "spec.dependsOn: other PoolSyncs are not waited for"},
-		{substitutes(spec.Substitute), &refused, "spec.substitute: variables are not replaced"},
 		{spec.Wait, &ignored, "spec.wait: Ready does not wait for what is applied"},
 		{spec.Suspend && spec.SuspendUntil != nil, &ignored, "spec.suspendUntil: a suspended PoolSync does not go on by itself"},
 		{spec.Hub != nil, &ignored, "spec.hub: no hub is told what is applied"},
@@ -33,10 +32,6 @@ func unsupported(spec *v1alpha1.PoolSyncSpec) (refused, ignored []string) {
 		}
 	}
 	return refused, ignored
-}
-
-func substitutes(s *v1alpha1.Substitution) bool {
-	return s != nil && len(s.Vars)+len(s.From) > 0
 }
 
 // supported refuses a spec that would be applied otherwise than it says.

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
+	"path/filepath"
 	"strings"
 	"time"
 
@@ -15,7 +17,7 @@ import (
 )
 
 func (a *app) newFleetCheckCommand() *cobra.Command {
-	var formats []string
+	var formats, substitute []string
 	for _, format := range output.Formats() {
 		formats = append(formats, string(format))
 	}
@@ -33,24 +35,33 @@ test report, markdown for a comment. One format goes to standard output, any
 number to files, which are replaced whole. Files say what happened also where
 nothing could be checked.
 
+Variables such as ${REGION} have the values that the PoolSyncs of the repository
+give in spec.substitute. --substitute gives those that come from elsewhere: for
+what a PoolSync takes from its cluster, and for what none of them applies. FILE
+is a YAML or JSON map of name to value, or a ConfigMap.
+
 Exit code 0: nothing is wrong; 1: something is; 2: it could not be checked,
-also where a PATH has no document or nothing is of cloop.dev. A repository
+also where a PATH has no document, nothing is of cloop.dev, or a variable has
+neither a value nor a default. A repository
 without a pool, such as one of PoolSyncs alone, is checked like any other and
 the summary says that there is none.`,
 		Example: `  cloop fleet check
   cloop fleet check clusters/eu -o text,json=report.json
   cloop fleet check -o github -o sarif=fleet.sarif -o markdown=comment.md`,
 		Annotations: map[string]string{formatsAnnotation: strings.Join(formats, ",")},
-		RunE:        a.checkFleet,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return a.checkFleet(cmd, args, substitute)
+		},
 	}
+	cmd.Flags().StringArrayVar(&substitute, "substitute", nil, "`FILE` with values for variables; can be given several times, a later one wins")
 	// It stands before the flag of that name that all commands have.
 	cmd.Flags().StringSliceVarP(&a.options.output, "output", "o", nil,
 		"`FORMAT[=FILE]` of the answer, to standard output or to a file; can be given several times: "+alternatives(formats)+" (default text)")
 	return cmd
 }
 
-func (a *app) checkFleet(cmd *cobra.Command, args []string) error {
-	at, report, err := check(cmd.Context(), args)
+func (a *app) checkFleet(cmd *cobra.Command, args, substitute []string) error {
+	at, report, err := check(cmd.Context(), args, substitute)
 	if err != nil && cmd.Context().Err() != nil {
 		return err
 	}
@@ -75,8 +86,9 @@ func verdictError(result *output.Result, spell func(string) string) error {
 	return no
 }
 
-// check is the report on the repository that the arguments lie in.
-func check(ctx context.Context, args []string) (location, *fleet.Report, error) {
+// check is the report on the repository that the arguments lie in, with the
+// values of variables that files have.
+func check(ctx context.Context, args, substitute []string) (location, *fleet.Report, error) {
 	at, err := locate(args)
 	if err != nil {
 		return at, nil, err
@@ -85,8 +97,37 @@ func check(ctx context.Context, args []string) (location, *fleet.Report, error) 
 	if err != nil {
 		return at, nil, fmt.Errorf("load the schemas: %w", err)
 	}
-	report, err := fleet.Check(ctx, validator, at.root, at.paths...)
+	variables, err := readVariables(at.root, substitute)
+	if err != nil {
+		return at, nil, err
+	}
+	report, err := fleet.Checking{Validator: validator, Variables: variables}.Check(ctx, at.root, at.paths...)
 	return at, report, err
+}
+
+// readVariables reads files with values; none: nil.
+func readVariables(root string, files []string) (*fleet.Variables, error) {
+	var all *fleet.Variables
+	for _, file := range files {
+		data, err := os.ReadFile(file)
+		if err != nil {
+			return nil, fmt.Errorf("--substitute %s: %w", file, errors.Unwrap(err))
+		}
+		within := ""
+		if path, err := filepath.Abs(file); err == nil {
+			if path, err = filepath.EvalSymlinks(path); err == nil {
+				if relative, err := filepath.Rel(root, path); err == nil && filepath.IsLocal(relative) {
+					within = filepath.ToSlash(relative)
+				}
+			}
+		}
+		read, err := fleet.ReadVariables(within, data)
+		if err != nil {
+			return nil, fmt.Errorf("--substitute %s: %w", file, err)
+		}
+		all = read.Over(all)
+	}
+	return all, nil
 }
 
 // showResult writes every output that was asked for, whatever becomes of the

@@ -14,6 +14,7 @@ import (
 
 	"github.com/fluxcd/pkg/envsubst"
 	"github.com/fluxcd/pkg/envsubst/parse"
+	yamlv3 "go.yaml.in/yaml/v3"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"sigs.k8s.io/yaml"
 
@@ -65,8 +66,8 @@ func (v *Variables) set(name, text string, at placed) error {
 	return nil
 }
 
-// over returns variables whose values win over those of others.
-func (v *Variables) over(others *Variables) *Variables {
+// Over returns variables whose values win over those of others.
+func (v *Variables) Over(others *Variables) *Variables {
 	if others == nil {
 		return v
 	}
@@ -355,4 +356,53 @@ func (c *costs) size(node parse.Node) int64 {
 		return min(value+arguments+20, most)
 	}
 	return 0
+}
+
+// ReadVariables reads the values of variables from a text: a YAML or JSON map of
+// name to value, or a ConfigMap. file, relative to the repository's root, is
+// where a wrong value is reported; empty for a text that is not in it.
+func ReadVariables(file string, data []byte) (*Variables, error) {
+	if len(data) > maxFile {
+		return nil, fmt.Errorf("%w: it is larger than %d MiB", errBounds, maxFile>>20)
+	}
+	if err := new(aliases).add("the file", data); err != nil {
+		return nil, err
+	}
+	var document yamlv3.Node
+	if err := yamlv3.Unmarshal(data, &document); err != nil {
+		return nil, fmt.Errorf("read the variables: %w", err)
+	}
+	v := &Variables{values: map[string]variable{}}
+	if document.Kind == 0 {
+		return v, nil
+	}
+	of := document.Content[0]
+	if of.Kind != yamlv3.MappingNode {
+		return nil, errNoVariables
+	}
+	for i := 0; i+1 < len(of.Content); i += 2 {
+		if key, value := of.Content[i], of.Content[i+1]; key.Value == "data" && value.Kind == yamlv3.MappingNode {
+			return v, v.read(file, value)
+		}
+	}
+	return v, v.read(file, of)
+}
+
+var errNoVariables = errors.New("it is no map of name to value, and no ConfigMap: write NAME: value, one a line")
+
+func (v *Variables) read(file string, of *yamlv3.Node) error {
+	var wrong []error
+	for i := 0; i+1 < len(of.Content); i += 2 {
+		key, value := of.Content[i], of.Content[i+1]
+		if value.Kind != yamlv3.ScalarNode {
+			wrong = append(wrong, fmt.Errorf("line %d: the value of %s is no text: write it in quotes", value.Line, key.Value))
+			continue
+		}
+		at := placed{}
+		if file != "" {
+			at = placed{file: file, line: int32(key.Line), column: int32(key.Column)}
+		}
+		wrong = append(wrong, v.set(key.Value, value.Value, at))
+	}
+	return errors.Join(wrong...)
 }

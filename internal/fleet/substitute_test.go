@@ -220,3 +220,30 @@ func TestSubstitutionIsBounded(t *testing.T) {
 		})
 	}
 }
+
+func TestReadVariables(t *testing.T) {
+	for name, test := range map[string]struct{ text, err string }{
+		"a map":            {"A: eu\nB: 3 # three\nC: \"x y\"\n", ""},
+		"JSON":             {`{"A": "eu", "B": 3, "C": "x y"}`, ""},
+		"a ConfigMap":      {"apiVersion: v1\nkind: ConfigMap\nmetadata: {name: a}\ndata:\n  A: eu\n  B: '3'\n  C: x y\n", ""},
+		"a list":           {"- A=eu\n", "no map of name to value"},
+		"a text":           {"A=eu\n", "no map of name to value"},
+		"a value too deep": {"A: {b: c}\n", "line 1: the value of A is no text"},
+		"a wrong name":     {"A-B: c\n", `"A-B" is no name of a variable`},
+		"an alias bomb":    {bomb(), "aliases"},
+		"no YAML":          {"a: [", "read the variables"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			got, err := fleet.ReadVariables("vars.yaml", []byte(test.text))
+			if test.err != "" {
+				if err == nil || !strings.Contains(err.Error(), test.err) {
+					t.Errorf("the error is %v, want %s", err, test.err)
+				}
+				return
+			}
+			if want := variables(t, map[string]string{"A": "eu", "B": "3", "C": "x y"}); err != nil || got.Digest() != want.Digest() {
+				t.Errorf("read %v, %v", got, err)
+			}
+		})
+	}
+}

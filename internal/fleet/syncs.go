@@ -173,13 +173,13 @@ func variants(appliers []applier, root string, given *Variables) []variant {
 		}
 		v := a.variables
 		if v != nil {
-			v = v.over(given)
+			v = v.Over(given)
 		}
 		all = append(all, variant{a.object, v})
 	}
 	if len(all) == 0 {
 		empty := &Variables{values: map[string]variable{}}
-		all = append(all, variant{variables: empty.over(given)})
+		all = append(all, variant{variables: empty.Over(given)})
 	}
 	return all
 }

@@ -60,7 +60,7 @@ func Judge(report *fleet.Report) *Result {
 	switch {
 	case report.Failed():
 		result.Verdict = Unsound
-	case len(result.unfound) > 0 || report.Judged == 0:
+	case len(result.unfound) > 0 || report.Judged == 0 || report.Unresolved() > 0:
 		result.Verdict = Unanswered
 	}
 	return result
@@ -85,6 +85,9 @@ func (r *Result) Err(spell func(string) string) error {
 	case len(r.unjudged) > 0:
 		return fmt.Errorf("nothing was checked: no document in %s is of %s; name the directory that has the pools",
 			listed(r.unjudged, spell), v1alpha1.Group)
+	case r.Report.Unresolved() > 0:
+		return fmt.Errorf("not everything was checked: %s without a value; set what is missing in the PoolSync, or give --substitute FILE",
+			count(r.Report.Unresolved(), "variable"))
 	case r.Verdict == Unanswered:
 		return errors.New("nothing was checked: there is no kustomization and no YAML document; name the directory that has the pools")
 	}
