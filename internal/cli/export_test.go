@@ -20,3 +20,11 @@ func SetTerminal(terminal func(io.Writer) bool) (undo func()) {
 	isTerminal = terminal
 	return func() { isTerminal = before }
 }
+
+// SetPollEvery shortens how often --wait looks again, and returns what undoes
+// it.
+func SetPollEvery(d time.Duration) (undo func()) {
+	before := pollEvery
+	pollEvery = d
+	return func() { pollEvery = before }
+}

@@ -21,6 +21,7 @@ func (a *app) newFleetCommand() *cobra.Command {
 		a.newFleetCheckCommand(),
 		a.newFleetDriftCommand(),
 		a.newFleetStatusCommand(),
+		a.newFleetStatusCheckCommand(),
 		a.newFleetReconcileCommand(),
 	)
 	return cmd

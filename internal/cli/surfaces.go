@@ -32,7 +32,9 @@ type surfaces struct {
 }
 
 type reachedCluster struct {
-	name      string
+	name string
+	// unnamed says that there is no context, and name is an address.
+	unnamed   bool
 	namespace string
 	client    client.WithWatch
 }
@@ -65,7 +67,7 @@ func (a *app) reach(f surfaceFlags) (surfaces, error) {
 		if err != nil {
 			return found, err
 		}
-		found.clusters = append(found.clusters, reachedCluster{name: name, namespace: f.namespace, client: kinds})
+		found.clusters = append(found.clusters, reachedCluster{name: name, unnamed: name == config.Host, namespace: f.namespace, client: kinds})
 	}
 	if found.hub == nil && len(found.clusters) == 0 {
 		return found, errors.New("nothing to look at: name a hub with --hub, a cluster with --cluster, or both")

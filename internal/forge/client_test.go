@@ -152,6 +152,21 @@ func TestAStatusIsFoundAmongMany(t *testing.T) {
 	})
 }
 
+func TestAnothersWordsOfTheSameStateStay(t *testing.T) {
+	each(t, func(t *testing.T, f *forgetest.Forge) {
+		publish(t, client(t, f, nil), status(forge.Success, "said the hub"))
+		s := status(forge.Success, "said the job")
+		s.StateOnly = true
+		if publish(t, client(t, f, nil), s) {
+			t.Error("the same state is posted again")
+		}
+		s.State = forge.Failure
+		if !publish(t, client(t, f, nil), s) {
+			t.Error("another state is not posted")
+		}
+	})
+}
+
 func TestGitLabStaysPending(t *testing.T) {
 	f := forgetest.Serve(t, forge.GitLab)
 	c := client(t, f, nil)

@@ -84,6 +84,22 @@ func (r Repository) Tree(revision, folder string) string {
 	return link
 }
 
+// Same says whether two remotes are one repository, by https here and by ssh
+// there. What is no remote of a forge is the same as nothing.
+func Same(one, other string) bool {
+	oneHost, oneName, err := split(one)
+	if err != nil {
+		return false
+	}
+	otherHost, otherName, err := split(other)
+	if err != nil {
+		return false
+	}
+	oneHost, onePort, _ := strings.Cut(oneHost, ":")
+	otherHost, otherPort, _ := strings.Cut(otherHost, ":")
+	return oneHost == otherHost && (onePort == otherPort || onePort == "" || otherPort == "") && strings.EqualFold(oneName, otherName)
+}
+
 // split takes a remote apart. Its error never quotes the remote, which may hold
 // a password.
 func split(remote string) (host, name string, err error) {

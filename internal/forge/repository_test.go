@@ -52,6 +52,25 @@ func TestLocate(t *testing.T) {
 	}
 }
 
+func TestSame(t *testing.T) {
+	for _, c := range []struct {
+		one, other string
+		same       bool
+	}{
+		{"https://git.example.com/a/b.git", "git@git.example.com:A/b", true},
+		{"https://git.example.com:8443/a/b", "ssh://git@git.example.com:22/a/b.git", true},
+		{"https://git.example.com:8443/a/b", "https://git.example.com:9443/a/b", false},
+		{"https://user:pass@git.example.com/a/b", "https://GIT.example.com/a/b/", true},
+		{"https://git.example.com/a/b", "https://git.example.com/a/c", false},
+		{"/srv/fleet.git", "/srv/fleet.git", false},
+		{"", "", false},
+	} {
+		if got := forge.Same(c.one, c.other); got != c.same {
+			t.Errorf("%s and %s: %t", c.one, c.other, got)
+		}
+	}
+}
+
 func TestTree(t *testing.T) {
 	for kind, want := range map[forge.Kind]string{
 		forge.GitHub: "https://git.example.com/a/b/tree/abc/clusters/eu%20west",

@@ -40,6 +40,9 @@ type Status struct {
 	// Branch is what the commit was seen on; GitLab files the status under it.
 	// None where empty.
 	Branch string
+	// StateOnly leaves a status of the same state as the forge has it, whatever
+	// it says: somebody else posts of the same thing in words of his own.
+	StateOnly bool
 }
 
 var commitHash = regexp.MustCompile(`^([0-9a-f]{40}|[0-9a-f]{64})$`)
@@ -195,6 +198,9 @@ func (d dialect) says(kind Kind, s Status, has shown) bool {
 	same := has.state == d.states[s.State]
 	if kind == GitLab && s.State == Pending {
 		return same || has.state == "running" || has.state == "created"
+	}
+	if s.StateOnly {
+		return same
 	}
 	return same && has.description == s.Description && has.link == s.Link
 }
