@@ -285,6 +285,12 @@ func refusals(report *fleet.Report, rendered []fleet.Rendered) []schemas.Problem
 			found = append(found, problem)
 		}
 	}
+	for i := range report.Suppressed {
+		// The repository may bear it where somebody else applies this root.
+		if problem := report.Suppressed[i].Problem; problem.Rule == fleet.RuleKindNotApplied {
+			found = append(found, problem)
+		}
+	}
 	for i := range rendered {
 		if obj := rendered[i].Object; obj.GetName() == "" && fleet.Applicable(obj.GroupVersionKind()) && len(found) == 0 {
 			found = append(found, schemas.Problem{

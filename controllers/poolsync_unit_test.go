@@ -312,3 +312,31 @@ func TestACommitIsRenderedOnce(t *testing.T) {
 		t.Errorf("a commit takes %.0f allocations, rendering and checking it once %.0f", got, once)
 	}
 }
+
+// Who checks a root that something else applies may turn the finding off; a
+// PoolSync must not apply such an object all the same.
+func TestAnIgnoredKindIsNotApplied(t *testing.T) {
+	validator, err := schemas.NewValidator()
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := t.TempDir()
+	files := overlay("a")
+	files["clusters/dev/secret.yaml"] = "apiVersion: v1\nkind: Secret # cloop:ignore kind-not-applied Flux applies this\nmetadata: {name: s}\n"
+	files["clusters/dev/kustomization.yaml"] += "  - secret.yaml\n"
+	for name, text := range files {
+		file := filepath.Join(dir, name)
+		if err := errors.Join(os.MkdirAll(filepath.Dir(file), 0o700), os.WriteFile(file, []byte(text), 0o600)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	report, err := fleet.Check(t.Context(), validator, dir)
+	if err != nil || len(report.Problems) > 0 || len(report.Suppressed) != 1 {
+		t.Fatal(report, err)
+	}
+	b := &build{path: "clusters/dev", byID: map[objectID]*unstructured.Unstructured{}}
+	r := &poolSyncReconciler{validator: validator}
+	if err := r.render(t.Context(), &v1alpha1.PoolSync{}, dir, b, nil); err == nil || !strings.Contains(err.message(), "[kind-not-applied]") {
+		t.Errorf("the error is %v", err)
+	}
+}

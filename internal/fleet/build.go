@@ -152,6 +152,8 @@ type builder struct {
 	// kept: directory → what it renders, from the search for appliers on; taken
 	// by the first that asks.
 	kept map[string]*rendering
+	// comments of the files that were read to be rendered.
+	comments comments
 }
 
 func newBuilder(dir string) (*builder, error) {

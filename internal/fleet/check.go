@@ -4,6 +4,8 @@ import (
 	"context"
 	"slices"
 
+	"k8s.io/utils/clock"
+
 	"cloop.dev/cloop/schemas"
 )
 
@@ -23,6 +25,11 @@ type Report struct {
 	Judged    int `json:"judged"`
 	// Pools counts hub pools, each once however many halves and clusters it has.
 	Pools int `json:"pools"`
+	// Suppressed are the findings that the repository bears; they count nowhere
+	// else.
+	Suppressed []Suppressed `json:"suppressed,omitempty"`
+	// Rules are the repository's own.
+	Rules []Rule `json:"rules,omitempty"`
 }
 
 // RootReport is one kustomization root, or one path that was asked for.
@@ -57,6 +64,10 @@ func (r *Report) Failed() bool {
 	})
 }
 
+func hasError(problems []schemas.Problem) bool {
+	return slices.ContainsFunc(problems, func(p schemas.Problem) bool { return p.Severity == schemas.SeverityError })
+}
+
 // Unresolved counts the variables without a value, each once at every place that
 // speaks of it. What depends on them was not judged.
 func (r *Report) Unresolved() (count int) {
@@ -79,6 +90,8 @@ type Checking struct {
 	// Variables are the values for what the repository has none for: that which
 	// none of its PoolSyncs applies, and what those take from their cluster.
 	Variables *Variables
+	// Clock tells when ignores with a last day expire; nil: the machine's.
+	Clock clock.PassiveClock
 }
 
 // Check renders every kustomization below root that no other refers to, and the
@@ -104,6 +117,10 @@ func (o Checking) Check(ctx context.Context, root string, paths ...string) (*Rep
 	}
 	c := newChecker(o.Validator)
 	c.variables = o.Variables
+	if o.Clock == nil {
+		o.Clock = clock.RealClock{}
+	}
+	c.governed(ctx, b, o.Clock, len(paths) == 0)
 	for _, at := range roots {
 		if err := c.root(ctx, b, at); err != nil {
 			return nil, err
@@ -136,6 +153,7 @@ func BuildChecked(ctx context.Context, v *schemas.Validator, root, path string, 
 		return nil, nil, err
 	}
 	c := newChecker(v)
+	c.governed(ctx, b, nil, false)
 	r := c.begin(path, nil)
 	r.rendering(out)
 	r.end()

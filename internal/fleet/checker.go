@@ -10,6 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"cloop.dev/cloop/apis/v1alpha1"
+	"cloop.dev/cloop/internal/fleet/policy"
 	"cloop.dev/cloop/schemas"
 )
 
@@ -20,6 +21,10 @@ type checker struct {
 	variables *Variables
 	report    *Report
 	findings  []finding
+	// spans: root of the report → where its findings begin and end.
+	spans      [][2]int
+	suppressed []suppressed
+	government government
 	// files: root and file → index of the subject.
 	files map[[2]string]int
 	// pools and hubPools of all roots, for the rules between them.
@@ -37,6 +42,8 @@ func newChecker(v *schemas.Validator) *checker {
 // result is the report, once every root was added.
 func (c *checker) result() *Report {
 	c.between()
+	c.govern()
+	c.bear()
 	c.finish()
 	return c.report
 }
@@ -83,12 +90,14 @@ func (c *checker) each(ctx context.Context, b *builder, at root, check func(vari
 
 func (c *checker) kustomized(at root, v variant, out *rendering) {
 	r := c.begin(at.name(v), v.variables)
+	r.path = at.path
 	r.rendering(out)
 	r.end()
 }
 
 func (c *checker) plainRoot(ctx context.Context, b *builder, at root, v variant) error {
 	r := c.begin(at.name(v), v.variables)
+	r.path = at.path
 	r.decided = v != (variant{})
 	if err := r.plain(ctx, b, at); err != nil {
 		return err
@@ -101,6 +110,8 @@ func (c *checker) plainRoot(ctx context.Context, b *builder, at root, v variant)
 type rootChecker struct {
 	*checker
 	report RootReport
+	// path is the root's, without the way in which it is applied.
+	path   string
 	before int
 	// variables of the root; decided says that they were looked for.
 	variables *Variables
@@ -113,13 +124,13 @@ type rootChecker struct {
 }
 
 func (c *checker) begin(name string, variables *Variables) *rootChecker {
-	return &rootChecker{checker: c, report: RootReport{Path: name}, before: len(c.findings), variables: variables,
+	return &rootChecker{checker: c, report: RootReport{Path: name}, path: name, before: len(c.findings), variables: variables,
 		seen: map[string]*facts{}, serving: map[string]string{}, named: map[string]bool{}}
 }
 
 // judgeWith replaces an object's variables and judges it; one with a variable
 // that has no value is only told of that.
-func (c *checker) judgeWith(o *renderedObject, variables *Variables) *facts {
+func (r *rootChecker) judgeWith(o *renderedObject, variables *Variables) *facts {
 	object := *o
 	if problems := object.substitute(variables); len(problems) > 0 {
 		f := &facts{identity: identity(o.Object), object: describe(o.Object), file: o.File, line: o.Line,
@@ -127,7 +138,9 @@ func (c *checker) judgeWith(o *renderedObject, variables *Variables) *facts {
 		f.keep(o, "metadata.name")
 		return f
 	}
-	return c.judge(&object)
+	f := r.judge(&object)
+	r.judgeOwn(&object, f)
+	return f
 }
 
 // rendering adds all of a rendering.
@@ -159,11 +172,15 @@ func (r *rootChecker) object(f *facts) {
 		return
 	}
 	r.seen[f.identity] = f
+	f.subject = subject
+	if f.own != nil {
+		r.government.judged = append(r.government.judged, f)
+	}
 	if f.half == nil {
 		return
 	}
 	r.named[f.half.hubPool] = true
-	f.half.root, f.half.subject = r.report.Path, subject
+	f.half.root = r.report.Path
 	if !f.half.executor {
 		r.hubPools = append(r.hubPools, f.half)
 		return
@@ -178,6 +195,7 @@ func (r *rootChecker) object(f *facts) {
 }
 
 func (r *rootChecker) end() {
+	r.checker.spans = append(r.checker.spans, [2]int{r.before, len(r.findings)})
 	r.report.Failed, r.report.Pools = anyError(r.findings[r.before:]), len(r.named)
 	maps.Copy(r.checker.named, r.named)
 	total := r.checker.report
@@ -203,6 +221,10 @@ type facts struct {
 	ours    bool
 	verdict []schemas.Problem
 	places  []placed
+	// subject is its index in the report.
+	subject int
+	// own is what the repository's rules across pools see; nil where there are none.
+	own *policy.Input
 	// half is nil unless the object is one.
 	half *half
 }
@@ -227,8 +249,6 @@ type half struct {
 	// labels are the hub's, or the runner labels; nil where there are none.
 	labels map[string]string
 	root   string
-	// subject is its index in the report.
-	subject int
 }
 
 // judge gives the API server's verdict on an object, at the source, and keeps
@@ -295,10 +315,14 @@ func (c *checker) verdict(o *renderedObject) []schemas.Problem {
 
 // keep notes where problems with fields are put.
 func (f *facts) keep(o *renderedObject, paths ...string) {
-	f.places = make([]placed, len(paths))
-	for i, path := range paths {
+	f.places = make([]placed, 0, len(paths))
+	f.keepAlso(o, paths...)
+}
+
+func (f *facts) keepAlso(o *renderedObject, paths ...string) {
+	for _, path := range paths {
 		at := o.locate(schemas.Problem{Path: path})
-		f.places[i] = placed{path, at.File, int32(at.Line), int32(at.Column)}
+		f.places = append(f.places, placed{path, at.File, int32(at.Line), int32(at.Column)})
 	}
 }
 
@@ -306,9 +330,14 @@ func (f *facts) keep(o *renderedObject, paths ...string) {
 func (f *facts) problem(rule, path, message string) schemas.Problem {
 	problem := broken(rule, message)
 	problem.Object, problem.Path = f.object, path
+	return f.place(problem)
+}
+
+// place puts a problem where its field was kept to be.
+func (f *facts) place(problem schemas.Problem) schemas.Problem {
 	problem.File, problem.Line, problem.Column = f.file, f.line, 1
 	for _, at := range f.places {
-		if at.path == path {
+		if at.path == problem.Path {
 			problem.File, problem.Line, problem.Column = at.file, int(at.line), int(at.column)
 		}
 	}

@@ -35,7 +35,7 @@ var kustomizeLock sync.Mutex
 // kustomize renders a directory with a kustomization. Its error is the
 // context's; everything else is a problem.
 func (b *builder) kustomize(ctx context.Context, dir, file string) (*rendering, error) {
-	s := &scan{root: b.root}
+	s := &scan{root: b.root, comments: &b.comments}
 	if err := s.visit(ctx, dir, file, 0); err != nil {
 		if ctx.Err() != nil {
 			return nil, buildError(dir, ctx.Err())

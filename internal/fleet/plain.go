@@ -20,7 +20,7 @@ import (
 // with a kustomization is rendered by it.
 func (b *builder) plain(ctx context.Context, name string) (*rendering, error) {
 	out := &rendering{}
-	s := &scan{root: b.root}
+	s := &scan{root: b.root, comments: &b.comments}
 	err := b.walk(ctx, root{path: name},
 		func(file string) error {
 			data, problem, err := plainFile(s, file)
@@ -166,7 +166,7 @@ func (r *rootChecker) plain(ctx context.Context, b *builder, at root) error {
 	var (
 		parts  []*judged
 		mu     sync.Mutex // guards parts
-		s      = &scan{root: b.root}
+		s      = &scan{root: b.root, comments: &b.comments}
 		judges errgroup.Group
 	)
 	judges.SetLimit(runtime.GOMAXPROCS(0))

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"slices"
 
+	"cloop.dev/cloop/internal/fleet/policy"
 	"cloop.dev/cloop/schemas"
 )
 
@@ -40,6 +41,12 @@ const (
 	RuleMaximumAboveHub = "maximum-above-hub"
 	// RuleLabelsDisagree is one label with two values on the two halves.
 	RuleLabelsDisagree = "labels-disagree"
+	// RuleHubURLDisagrees is a pool whose halves name two hubs.
+	RuleHubURLDisagrees = "hub-url-disagrees"
+	// RuleHubURLsDiffer is a hub pool whose clusters name two hubs.
+	RuleHubURLsDiffer = "hub-urls-differ"
+	// RuleObjectInTwoSyncs is one object that two PoolSyncs of a cluster apply.
+	RuleObjectInTwoSyncs = "object-in-two-syncs"
 )
 
 // Rule says how much a broken rule weighs and what to do about it.
@@ -49,29 +56,36 @@ type Rule struct {
 	// Meaning is a sentence that holds when the rule is broken.
 	Meaning string `json:"meaning"`
 	Remedy  string `json:"remedy"`
+	// Fixed rules are the verdict of whoever applies the document: an API server,
+	// the hub, kustomize. A repository can neither ignore them nor give them
+	// another severity.
+	Fixed bool `json:"fixed,omitempty"`
+	// File and Line have a rule of the repository's own; see package policy.
+	File string `json:"file,omitempty"`
+	Line int    `json:"line,omitempty"`
 }
 
 // rules: id → rule.
 var rules = map[string]Rule{
-	RuleBuild: {Severity: schemas.SeverityError, Meaning: "The root cannot be rendered.",
+	RuleBuild: {Severity: schemas.SeverityError, Fixed: true, Meaning: "The root cannot be rendered.",
 		Remedy: "fix what the message names; `kubectl kustomize` shows the same"},
-	RuleMissingReference: {Severity: schemas.SeverityError, Meaning: "A kustomization refers to a file or directory that is not in the repository.",
+	RuleMissingReference: {Severity: schemas.SeverityError, Fixed: true, Meaning: "A kustomization refers to a file or directory that is not in the repository.",
 		Remedy: "commit it, or remove the entry"},
-	RuleRemoteReference: {Severity: schemas.SeverityError, Meaning: "A kustomization refers to something outside the repository.",
+	RuleRemoteReference: {Severity: schemas.SeverityError, Fixed: true, Meaning: "A kustomization refers to something outside the repository.",
 		Remedy: "copy what it refers to into the repository, where it is reviewed"},
-	RuleEmptyRoot: {Severity: schemas.SeverityError, Meaning: "A kustomization renders nothing. Hub and PoolSync take that for an accident and change nothing.",
+	RuleEmptyRoot: {Severity: schemas.SeverityError, Fixed: true, Meaning: "A kustomization renders nothing. Hub and PoolSync take that for an accident and change nothing.",
 		Remedy: "list its resources; to remove the last pool, revoke it at the hub and delete the PoolSync"},
-	RuleTooLarge: {Severity: schemas.SeverityError, Meaning: "The root is larger or deeper than what is rendered.",
+	RuleTooLarge: {Severity: schemas.SeverityError, Fixed: true, Meaning: "The root is larger or deeper than what is rendered.",
 		Remedy: "split it"},
-	RuleUnresolvedVariable: {Severity: schemas.SeverityError, Meaning: "A variable has neither a value nor a default. What it stands for cannot be checked, and no PoolSync applies it.",
+	RuleUnresolvedVariable: {Severity: schemas.SeverityError, Fixed: true, Meaning: "A variable has neither a value nor a default. What it stands for cannot be checked, and no PoolSync applies it.",
 		Remedy: "set it in spec.substitute of the PoolSync that applies this, give --substitute FILE, or write ${NAME:=default}; $${NAME} is the text itself"},
-	RuleSubstitution: {Severity: schemas.SeverityError, Meaning: "The variables of an object cannot be replaced, or what they make of it is no object.",
+	RuleSubstitution: {Severity: schemas.SeverityError, Fixed: true, Meaning: "The variables of an object cannot be replaced, or what they make of it is no object.",
 		Remedy: "write variables as ${NAME}, and $${NAME} for the text itself; the annotation cloop.dev/substitute: disabled leaves an object as it is"},
 	RuleKindNotApplied: {Severity: schemas.SeverityWarning, Meaning: "A PoolSync refuses an object of this kind.",
 		Remedy: "apply it by another way, or use a Flux Kustomization or Argo CD for this root"},
-	RuleDuplicateObject: {Severity: schemas.SeverityError, Meaning: "One object is defined twice in a root.",
+	RuleDuplicateObject: {Severity: schemas.SeverityError, Fixed: true, Meaning: "One object is defined twice in a root.",
 		Remedy: "remove one of the two"},
-	RuleDuplicateHubPool: {Severity: schemas.SeverityError, Meaning: "One hub pool is defined twice; the namespace means nothing to the hub.",
+	RuleDuplicateHubPool: {Severity: schemas.SeverityError, Fixed: true, Meaning: "One hub pool is defined twice; the namespace means nothing to the hub.",
 		Remedy: "remove or rename one of the two"},
 	RuleDuplicatePool: {Severity: schemas.SeverityError, Meaning: "Two ExecutorPools of one cluster serve one hub pool.",
 		Remedy: "remove one of them, or give it another spec.hubPool"},
@@ -83,9 +97,39 @@ var rules = map[string]Rule{
 		Remedy: "lower the ExecutorPool's maxRunners, or raise the HubPool's"},
 	RuleLabelsDisagree: {Severity: schemas.SeverityWarning, Meaning: "A runner label has another value than the hub pool's label; only the hub's counts for grants.",
 		Remedy: "give both the same value, or remove the runner label"},
+	RuleHubURLDisagrees: {Severity: schemas.SeverityError, Meaning: "An ExecutorPool connects to another hub than the one that its HubPool is pushed to, where nobody knows its credential.",
+		Remedy: "write the same address in spec.hubURL and in the HubPool's spec.hub.url"},
+	RuleHubURLsDiffer: {Severity: schemas.SeverityWarning, Meaning: "Clusters that serve one hub pool name different hubs. Only where several hubs sync the repository does each have such a pool.",
+		Remedy: "write the same address in both, or ignore it with the reason that there are several hubs"},
+	RuleObjectInTwoSyncs: {Severity: schemas.SeverityError, Meaning: "Two PoolSyncs of one cluster apply one object, or serve one hub pool with two.",
+		Remedy: "leave it in one of the two paths"},
+	policy.RuleConfig: {Severity: schemas.SeverityError, Fixed: true, Meaning: "A file of .cloop, or a comment that turns a rule off, says what cannot be meant.",
+		Remedy: "correct it at the line"},
+	policy.RuleUnusedIgnore: {Severity: schemas.SeverityWarning, Meaning: "An ignore covers no finding: what it was for is repaired, or it stands at the wrong place.",
+		Remedy: "remove it, or move it to the line that it is meant for"},
+	policy.RuleExpiredIgnore: {Severity: schemas.SeverityWarning, Meaning: "The last day of an ignore is over. What it covered counts again.",
+		Remedy: "do what it was waiting for and remove it, or give it another day"},
+
+	// Those of package schemas, which judge one document.
+	schemas.RuleSyntax: {Severity: schemas.SeverityError, Fixed: true, Meaning: "A file is not YAML, or a document in it is not an object.",
+		Remedy: "correct the text at the line; `yamllint` or an editor shows the same"},
+	schemas.RuleDuplicateKey: {Severity: schemas.SeverityError, Fixed: true, Meaning: "A key stands twice in one mapping, so that one value is lost.",
+		Remedy: "remove one of the two"},
+	schemas.RuleTypeMeta: {Severity: schemas.SeverityError, Fixed: true, Meaning: "A document has no apiVersion or no kind.",
+		Remedy: "add them, such as apiVersion: cloop.dev/v1alpha1 and kind: ExecutorPool"},
+	schemas.RuleUnknownKind: {Severity: schemas.SeverityError, Fixed: true, Meaning: "cloop.dev has no such kind or version.",
+		Remedy: "use ExecutorPool, HubPool or PoolSync of cloop.dev/v1alpha1"},
+	schemas.RuleUnknownField: {Severity: schemas.SeverityError, Fixed: true, Meaning: "A field is not one of the kind's. An API server would drop it without a word.",
+		Remedy: "correct its name or indentation, or remove it"},
+	schemas.RuleMetadata: {Severity: schemas.SeverityError, Fixed: true, Meaning: "A name, label or annotation is not what Kubernetes takes.",
+		Remedy: "correct it as the message says"},
+	schemas.RuleSchema: {Severity: schemas.SeverityError, Fixed: true, Meaning: "A value has the wrong type or is out of bounds, or a required field is missing.",
+		Remedy: "correct the value; the reference page of the kind has its bounds"},
+	schemas.RuleCEL: {Severity: schemas.SeverityError, Fixed: true, Meaning: "Values that have to agree with each other do not.",
+		Remedy: "change one of the fields that the message names"},
 }
 
-// Rules lists the rules of this package by id, for documentation and SARIF.
+// Rules lists every rule that a check applies by itself, by id.
 func Rules() []Rule {
 	list := make([]Rule, 0, len(rules))
 	for id, rule := range rules {

@@ -53,6 +53,8 @@ type scan struct {
 	aliased aliases
 	growth  growth
 	layers  []layer
+	// comments that turn rules off; nil where nobody asks.
+	comments *comments
 	// problems that have a position of their own, better than what kustomize says.
 	problems []schemas.Problem
 	// refused says that kustomize must not be let near the root: it would reach
@@ -173,6 +175,7 @@ func (s *scan) read(name string) ([]byte, error) {
 		return nil, fmt.Errorf("%w: %s has more than %d values", errFile, name, maxValues)
 	}
 	s.growth.references += int64(bytes.Count(data, []byte("$(")))
+	s.comments.note(name, data)
 	return data, s.aliased.add(name, data)
 }
 

@@ -72,19 +72,27 @@ type place struct {
 	line, column              int
 }
 
-// finish makes the report's problems of the findings, sorted and each once, and
-// tells the subjects which are theirs.
-func (c *checker) finish() {
-	slices.SortFunc(c.findings, func(a, b finding) int {
+func placeOf(p *schemas.Problem) place {
+	return place{p.Rule, p.File, p.Path, p.Message, p.Line, p.Column}
+}
+
+func sortFindings(findings []finding) {
+	slices.SortFunc(findings, func(a, b finding) int {
 		p, q := &a.problem, &b.problem
 		return cmp.Or(cmp.Compare(p.File, q.File), cmp.Compare(p.Line, q.Line), cmp.Compare(p.Column, q.Column),
 			cmp.Compare(p.Path, q.Path), cmp.Compare(p.Rule, q.Rule), cmp.Compare(p.Message, q.Message),
 			cmp.Compare(a.subject, b.subject))
 	})
+}
+
+// finish makes the report's problems of the findings, sorted and each once, and
+// tells the subjects which are theirs.
+func (c *checker) finish() {
+	sortFindings(c.findings)
 	indexes := map[place]int{}
 	for _, found := range c.findings {
 		p := found.problem
-		key := place{p.Rule, p.File, p.Path, p.Message, p.Line, p.Column}
+		key := placeOf(&p)
 		index, repeated := indexes[key]
 		if !repeated {
 			index = len(c.report.Problems)

@@ -57,6 +57,9 @@ func gitlab(result *Result, _ Options) ([]byte, error) {
 	if reason := result.reason(); reason != "" {
 		violations = append(violations, remark("fleet-check", reason, gitlabBlocker))
 	}
+	if note := result.bears(); note != "" {
+		violations = append(violations, remark("ignored", note, gitlabNote))
+	}
 	if note := shown.note(); note != "" {
 		violations = append(violations, remark("left-out", note, gitlabNote))
 	}

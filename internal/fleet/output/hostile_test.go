@@ -64,6 +64,12 @@ func everywhere(text string) *fleet.Report {
 			{Root: file, File: file, Problems: []int{2}},
 		},
 		Documents: 1, Judged: 1, Pools: 1,
+		// One is like a problem that counts, numbers aside.
+		Suppressed: []fleet.Suppressed{
+			{Problem: plain, Ignored: fleet.Ignored{By: "config", Reason: text, File: file, Line: 1}},
+			{Problem: problem, Ignored: fleet.Ignored{By: "comment", Reason: text, File: file, Line: 1}},
+		},
+		Rules: []fleet.Rule{{ID: text, Severity: schemas.SeverityError, Meaning: text, Remedy: text}},
 	}
 }
 

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/xml"
 	"fmt"
+	"strconv"
 	"strings"
 
 	"cloop.dev/cloop/internal/fleet"
@@ -68,7 +69,7 @@ func junit(result *Result, options Options) ([]byte, error) {
 	for _, root := range result.Report.Roots {
 		report.add(result, options, junitRoot(result.Report, root.Path, kept))
 	}
-	own := junitSuite{Name: "cloop fleet check"}
+	own := junitRest(result.Report, kept)
 	if reason := result.reason(); reason != "" {
 		own.Cases = append(own.Cases, junitCase{Name: "everything was checked", Error: &junitFailure{Message: reason, Type: string(Unanswered), Text: reason}})
 	}
@@ -93,6 +94,9 @@ func (r *junitReport) add(result *Result, options Options, suite junitSuite) {
 	suite.ID, suite.Package = len(r.Suites), "cloop"
 	suite.Timestamp, suite.Hostname, suite.Time = options.At.UTC().Format("2006-01-02T15:04:05"), "localhost", "0"
 	suite.Properties = []junitProperty{{"verdict", string(result.Verdict)}}
+	if n := len(result.Report.Suppressed); n > 0 {
+		suite.Properties = append(suite.Properties, junitProperty{"ignored", strconv.Itoa(n)})
+	}
 	suite.Tests = len(suite.Cases)
 	names := map[string]int{}
 	for i := range suite.Cases {
@@ -114,11 +118,24 @@ func (r *junitReport) add(result *Result, options Options, suite junitSuite) {
 
 // junitRoot is the suite of a root, with those of its cases that are kept.
 func junitRoot(report *fleet.Report, root string, kept map[int]bool) junitSuite {
-	suite := junitSuite{Name: visible(root)}
+	return junitSuiteOf(report, visible(root), kept, func(of string) bool { return of == root })
+}
+
+// junitRest is the suite of what belongs to no root, such as a configuration.
+func junitRest(report *fleet.Report, kept map[int]bool) junitSuite {
+	roots := map[string]bool{}
+	for i := range report.Roots {
+		roots[report.Roots[i].Path] = true
+	}
+	return junitSuiteOf(report, "cloop fleet check", kept, func(of string) bool { return !roots[of] })
+}
+
+func junitSuiteOf(report *fleet.Report, name string, kept map[int]bool, has func(root string) bool) junitSuite {
+	suite := junitSuite{Name: name}
 	var warnings []string
 	for i := range report.Subjects {
 		subject := &report.Subjects[i]
-		if subject.Root != root || !kept[i] {
+		if !has(subject.Root) || !kept[i] {
 			continue
 		}
 		for _, index := range subject.Problems {

@@ -32,6 +32,9 @@ func markdown(result *Result, _ Options) ([]byte, error) {
 	if reason := result.reason(); reason != "" {
 		paragraphs = append(paragraphs, "Not all could be checked: "+prose(clip(reason, maxMessage/2)))
 	}
+	if note := result.bears(); note != "" {
+		paragraphs = append(paragraphs, prose(note))
+	}
 	if note := shown.note(); note != "" {
 		paragraphs = append(paragraphs, "**"+prose(note)+"**")
 	}

@@ -222,7 +222,7 @@ func TestRenderRefusesAFormatThatThereIsNot(t *testing.T) {
 // Every rule that a problem may name has a page to link to.
 func TestEveryRuleIsDescribed(t *testing.T) {
 	known := map[string]bool{}
-	for _, rule := range output.Rules() {
+	for _, rule := range fleet.Rules() {
 		if rule.Meaning == "" || rule.Remedy == "" || rule.Severity == "" || known[rule.ID] {
 			t.Errorf("rule %+v is not described, or twice", rule)
 		}

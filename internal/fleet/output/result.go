@@ -160,6 +160,21 @@ func (r *Result) looked() string {
 
 // Summary is the answer on one line, without the reason of Err.
 func (r *Result) Summary() string {
+	if n := len(r.Report.Suppressed); n > 0 {
+		return fmt.Sprintf("%s; %d ignored", r.answer(), n)
+	}
+	return r.answer()
+}
+
+// bears says how many findings the repository bears; empty where none.
+func (r *Result) bears() string {
+	if len(r.Report.Suppressed) == 0 {
+		return ""
+	}
+	return fmt.Sprintf("%s ignored, for reasons that the repository gives; cloop fleet check -o json lists them", count(len(r.Report.Suppressed), "finding"))
+}
+
+func (r *Result) answer() string {
 	switch {
 	case len(r.Report.Problems) > 0:
 		t := tallied(r.Report.Problems)

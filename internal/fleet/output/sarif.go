@@ -2,6 +2,7 @@ package output
 
 import (
 	"net/url"
+	"slices"
 	"strings"
 
 	"cloop.dev/cloop/internal/fleet"
@@ -72,13 +73,20 @@ type (
 		Text string `json:"text"`
 	}
 	sarifResult struct {
-		RuleID              string            `json:"ruleId"`
-		RuleIndex           int               `json:"ruleIndex"`
-		Level               string            `json:"level"`
-		Message             sarifMessage      `json:"message"`
-		Locations           []sarifLocation   `json:"locations,omitempty"`
-		PartialFingerprints map[string]string `json:"partialFingerprints"`
-		Properties          sarifProperties   `json:"properties"`
+		RuleID              string             `json:"ruleId"`
+		RuleIndex           int                `json:"ruleIndex"`
+		Level               string             `json:"level"`
+		Message             sarifMessage       `json:"message"`
+		Locations           []sarifLocation    `json:"locations,omitempty"`
+		PartialFingerprints map[string]string  `json:"partialFingerprints"`
+		Suppressions        []sarifSuppression `json:"suppressions,omitempty"`
+		Properties          sarifProperties    `json:"properties"`
+	}
+	sarifSuppression struct {
+		Kind          string         `json:"kind"`
+		Status        string         `json:"status"`
+		Justification string         `json:"justification"`
+		Location      *sarifLocation `json:"location,omitempty"`
 	}
 	// sarifProperties are our own: what a script may want to filter by.
 	sarifProperties struct {
@@ -116,18 +124,19 @@ func sarif(result *Result, options Options) ([]byte, error) {
 		room: []int{maxResults},
 		cost: func(g group) []int { return []int{len(g.entries)} },
 	}.take(groups(result.Report))
-	rules, indexes := sarifRules(shown.groups)
+	rules := sarifRules{known: result.Report.Rules, indexes: map[string]int{}, list: []sarifRule{}}
 	results := []sarifResult{}
 	for _, g := range shown.groups {
 		for _, e := range g.entries {
-			results = append(results, sarifResultOf(g.owner, e, indexes[e.Rule]))
+			results = append(results, sarifResultOf(g.owner, e, rules.index(e.Problem)))
 		}
 	}
+	results = append(results, sarifSuppressed(result.Report, &rules, maxResults-len(results))...)
 	return indented(sarifLog{
 		Schema:  "https://json.schemastore.org/sarif-2.1.0.json",
 		Version: "2.1.0",
 		Runs: []sarifRun{{
-			Tool:              sarifTool{sarifDriver{Name: "cloop fleet check", InformationURI: docsURL, Version: options.Version, Rules: rules}},
+			Tool:              sarifTool{sarifDriver{Name: "cloop fleet check", InformationURI: docsURL, Version: options.Version, Rules: rules.list}},
 			AutomationDetails: sarifAutomation{"cloop-fleet-check/"},
 			Invocations:       []sarifInvocation{sarifInvocationOf(result, shown)},
 			BaseIDs:           map[string]sarifArtifact{sourceRoot: {Description: &sarifMessage{"The root of the repository."}}},
@@ -149,27 +158,73 @@ func sarifInvocationOf(result *Result, shown excerpt) sarifInvocation {
 	return invocation
 }
 
-// sarifRules are the rules that problems name, and each one's index.
-func sarifRules(shown []group) ([]sarifRule, map[string]int) {
-	known := map[string]fleet.Rule{}
-	for _, rule := range Rules() {
-		known[rule.ID] = rule
+// sarifRules are the rules that problems name.
+type sarifRules struct {
+	// known are the repository's own.
+	known []fleet.Rule
+	list  []sarifRule
+	// indexes: id → its index in list.
+	indexes map[string]int
+}
+
+// index of the rule of a problem, which is listed from then on.
+func (r *sarifRules) index(problem *schemas.Problem) int {
+	index, listed := r.indexes[problem.Rule]
+	if !listed {
+		index = len(r.list)
+		r.indexes[problem.Rule] = index
+		r.list = append(r.list, sarifRuleOf(r.rule(problem)))
 	}
-	list, indexes := []sarifRule{}, map[string]int{}
-	for _, g := range shown {
-		for _, e := range g.entries {
-			if _, listed := indexes[e.Rule]; listed {
-				continue
-			}
-			rule, ok := known[e.Rule]
-			if !ok {
-				rule = fleet.Rule{ID: e.Rule, Severity: e.Severity, Meaning: "A rule of the repository is broken.", Remedy: "see the message"}
-			}
-			indexes[e.Rule] = len(list)
-			list = append(list, sarifRuleOf(rule))
+	return index
+}
+
+func (r *sarifRules) rule(problem *schemas.Problem) fleet.Rule {
+	if rule, ok := known()[problem.Rule]; ok {
+		return rule
+	}
+	for _, rule := range r.known {
+		if rule.ID == problem.Rule {
+			rule.Meaning, rule.Remedy = clip(visible(rule.Meaning), maxMessage), clip(visible(rule.Remedy), maxMessage)
+			return rule
 		}
 	}
-	return list, indexes
+	return fleet.Rule{ID: problem.Rule, Severity: problem.Severity, Meaning: "A rule of the repository is broken.", Remedy: "see the message"}
+}
+
+// sarifSuppressed are the findings that the repository bears, as many as there
+// is room for. They are notes: a reader that knows nothing of suppressions must
+// not take them for errors.
+func sarifSuppressed(report *fleet.Report, rules *sarifRules, room int) []sarifResult {
+	list := report.Suppressed[:min(len(report.Suppressed), max(room, 0))]
+	if len(list) == 0 {
+		return nil
+	}
+	// One may be like a finding that counts; each result has its own fingerprint.
+	problems := slices.Clone(report.Problems)
+	for i := range list {
+		problems = append(problems, list[i].Problem)
+	}
+	prints := fingerprints(problems)[len(report.Problems):]
+	problems = problems[len(report.Problems):]
+	results := make([]sarifResult, 0, len(list))
+	for i := range list {
+		one := sarifResultOf(owner{}, entry{&problems[i], nil, prints[i]}, rules.index(&problems[i]))
+		one.Level = "note"
+		one.Suppressions = []sarifSuppression{suppressionOf(list[i].Ignored)}
+		results = append(results, one)
+	}
+	return results
+}
+
+func suppressionOf(ignored fleet.Ignored) sarifSuppression {
+	suppression := sarifSuppression{Kind: "external", Status: "accepted", Justification: clip(visible(ignored.Reason), maxMessage)}
+	if ignored.By == "comment" {
+		suppression.Kind = "inSource"
+	}
+	if at := sarifLocations(&schemas.Problem{File: ignored.File, Line: ignored.Line, Column: 1}); len(at) > 0 {
+		suppression.Location = &at[0]
+	}
+	return suppression
 }
 
 func sarifRuleOf(rule fleet.Rule) sarifRule {

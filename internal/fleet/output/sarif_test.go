@@ -11,7 +11,9 @@ import (
 
 	"github.com/santhosh-tekuri/jsonschema/v6"
 
+	"cloop.dev/cloop/internal/fleet"
 	"cloop.dev/cloop/internal/fleet/output"
+	"cloop.dev/cloop/schemas"
 )
 
 var sarifSchema, codeQualitySchema = schemaOf("sarif-2.1.0-rtm.5.json"), schemaOf("codequality.json")
@@ -81,6 +83,7 @@ type sarifLog struct {
 				}
 			}
 			PartialFingerprints map[string]string
+			Suppressions        []struct{ Kind, Justification string }
 			Properties          struct{ Pool string }
 		}
 	}
@@ -151,7 +154,41 @@ func TestSARIFDescribesUnknownRules(t *testing.T) {
 	problem := wrong("a.yaml", 1)
 	problem.Rule = "acme/gpu owner"
 	rules := readSARIF(t, rendered(t, output.Judge(reportOf(problem)))[output.SARIF]).Runs[0].Tool.Driver.Rules
-	if len(rules) != 1 || rules[0].ID != "acme/gpu owner" || !strings.HasSuffix(rules[0].HelpURI, "#acme%2Fgpu%20owner") {
+	if len(rules) != 1 || rules[0].ID != "acme/gpu owner" || !strings.HasSuffix(rules[0].HelpURI, "/rules.md#rules-of-the-repository") {
 		t.Errorf("rules %+v", rules)
+	}
+}
+
+// What the repository bears is counted by every output, and is no error of any.
+func TestSuppressedFindings(t *testing.T) {
+	report := &fleet.Report{Roots: []fleet.RootReport{{Path: "a", Documents: 1, Judged: 1, Pools: 1}}, Documents: 1, Judged: 1, Pools: 1,
+		Rules: []fleet.Rule{{ID: "own", Severity: schemas.SeverityError, Meaning: "our words", Remedy: "our remedy"}}}
+	for i, by := range []string{"comment", "config"} {
+		problem := wrong("a/b.yaml", i+1)
+		problem.Rule = []string{fleet.RuleDuplicatePool, "own"}[i]
+		report.Suppressed = append(report.Suppressed, fleet.Suppressed{Problem: problem, Ignored: fleet.Ignored{By: by, Reason: "because", File: "a/b.yaml", Line: 7}})
+	}
+	result := output.Judge(report)
+	if result.Verdict != output.Sound {
+		t.Errorf("the verdict is %s", result.Verdict)
+	}
+	all := rendered(t, result)
+	for format, want := range map[output.Format]string{
+		output.Text: "; 2 ignored\n", output.GitHub: "; 2 ignored\n", output.JSON: `"by": "comment"`, output.YAML: "by: comment",
+		output.GitLab: `2 findings ignored`, output.JUnit: `name="ignored" value="2"`, output.Markdown: "2 findings ignored",
+	} {
+		if !strings.Contains(string(all[format]), want) {
+			t.Errorf("%s does not say %q:\n%s", format, want, all[format])
+		}
+	}
+	log := readSARIF(t, all[output.SARIF]).Runs[0]
+	if len(log.Results) != 2 || len(log.Tool.Driver.Rules) != 2 {
+		t.Fatalf("sarif has %d results and %d rules", len(log.Results), len(log.Tool.Driver.Rules))
+	}
+	for i, kind := range []string{"inSource", "external"} {
+		one := log.Results[i]
+		if len(one.Suppressions) != 1 || one.Suppressions[0].Kind != kind || one.Suppressions[0].Justification != "because" || one.Level != "note" {
+			t.Errorf("result %d is %+v", i, one)
+		}
 	}
 }

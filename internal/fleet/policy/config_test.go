@@ -233,4 +233,3 @@ func FuzzComments(f *testing.F) {
 		}
 	})
 }
-

@@ -1,0 +1,291 @@
+package fleet
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"k8s.io/utils/clock"
+
+	"cloop.dev/cloop/internal/fleet/policy"
+	"cloop.dev/cloop/schemas"
+)
+
+// government is a check under what the repository says of it: package policy.
+// The zero value is a repository that says nothing.
+type government struct {
+	policy *policy.Policy
+	rules  *policy.Rules
+	// comments of the files that were read.
+	comments *comments
+	// now is the time by which ignores expire; zero: none does. A commit that was
+	// merged must not stop being applied because a day passes.
+	now time.Time
+	// whole says that the whole repository is looked at: otherwise nobody knows
+	// what an ignore was for, or what a rule across pools would have seen.
+	whole bool
+	ctx   context.Context
+	// judged are the objects that rules across pools look at, in order.
+	judged []*facts
+}
+
+// Suppressed is a finding that the repository bears.
+type Suppressed struct {
+	schemas.Problem
+	Ignored Ignored `json:"ignored"`
+}
+
+// Ignored says by whose word.
+type Ignored struct {
+	// By is "comment" or "config".
+	By     string `json:"by"`
+	Reason string `json:"reason"`
+	// File and Line are where it stands.
+	File string `json:"file"`
+	Line int    `json:"line"`
+	// Until is the last day on which it counts, as 2027-03-31; empty: it has no end.
+	Until string `json:"until,omitempty"`
+}
+
+// comments are those that turn rules off, of the files that a builder read.
+type comments struct {
+	mu sync.Mutex // guards files
+	// files: name → what its comments say.
+	files map[string]commented
+}
+
+type commented struct {
+	ignores  []*policy.Ignore
+	problems []schemas.Problem
+}
+
+// note reads the comments of a file. Nil notes nothing.
+func (c *comments) note(name string, data []byte) {
+	if c == nil {
+		return
+	}
+	ignores, problems := policy.Comments(name, data)
+	if len(ignores)+len(problems) == 0 {
+		return
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.files == nil {
+		c.files = map[string]commented{}
+	}
+	c.files[name] = commented{ignores, problems}
+}
+
+// builtIn are the rules of this package, as package policy asks about them.
+type builtIn struct{}
+
+func (builtIn) Known(id string) bool { _, ok := rules[id]; return ok }
+func (builtIn) Fixed(id string) bool { return rules[id].Fixed }
+
+// governed puts the check under the policy of the builder's repository. By a nil
+// clock no ignore expires.
+func (c *checker) governed(ctx context.Context, b *builder, by clock.PassiveClock, whole bool) {
+	c.government = government{policy: policy.Load(b.root, builtIn{}), comments: &b.comments, whole: whole, ctx: ctx}
+	c.government.rules = c.government.policy.Rules
+	if by != nil {
+		c.government.now = by.Now()
+	}
+	for _, definition := range c.government.rules.Definitions() {
+		c.report.Rules = append(c.report.Rules, ownRule(definition))
+	}
+}
+
+func ownRule(d *policy.Definition) Rule {
+	file, line, _ := d.Place()
+	remedy := d.Hint
+	if remedy == "" {
+		remedy = "see the message"
+	}
+	return Rule{ID: d.ID, Severity: d.Severity, Meaning: d.Message, Remedy: remedy, File: file, Line: line}
+}
+
+// judgeOwn applies the repository's rules to an object that an API server takes:
+// of another nobody knows what its fields are. It is safe for concurrent use.
+func (r *rootChecker) judgeOwn(o *renderedObject, f *facts) {
+	own := &r.government
+	if own.rules == nil || len(r.checker.report.Rules) == 0 || hasError(f.verdict) {
+		return
+	}
+	in := policy.Input{Object: o.Object, Root: r.path}
+	if r.validator.Known(in.Object.GroupVersionKind()) {
+		in.Object = in.Object.DeepCopy()
+		if err := r.validator.Default(in.Object); err != nil {
+			// The verdict has told of it: the definitions do not load.
+			return
+		}
+	}
+	for _, problem := range own.rules.Judge(own.ctx, in) {
+		problem.Object = f.object
+		f.verdict = append(f.verdict, o.locate(problem))
+	}
+	if !own.whole || !own.rules.Across() {
+		return
+	}
+	f.own = &in
+	for _, definition := range own.rules.Definitions() {
+		f.keepAlso(o, definition.At)
+	}
+}
+
+// judgeAcross applies the repository's rules across pools.
+func (c *checker) judgeAcross() {
+	own := &c.government
+	if len(own.judged) == 0 {
+		return
+	}
+	inputs := make([]policy.Input, len(own.judged))
+	for i, f := range own.judged {
+		inputs[i] = *f.own
+	}
+	fleet := policy.NewFleet(inputs)
+	for i, f := range own.judged {
+		for _, problem := range own.rules.JudgeAcross(own.ctx, inputs[i], fleet) {
+			problem.Object = f.object
+			c.find(f.subject, f.place(problem))
+		}
+	}
+	own.judged = nil
+}
+
+// govern gives the findings the repository's severities, sets aside those that
+// it bears, and adds what is wrong with its policy.
+func (c *checker) govern() {
+	own := &c.government
+	if own.policy == nil {
+		return
+	}
+	c.judgeAcross()
+	ignores := c.ignores()
+	live := c.findings[:0:0]
+	kept := make([]int, 0, len(c.findings)+1)
+	for _, found := range c.findings {
+		kept = append(kept, len(live))
+		if severity, ok := own.policy.Config.Severities[found.problem.Rule]; ok {
+			found.problem.Severity = severity
+		}
+		if by := covering(ignores[found.problem.Rule], found.problem, own.now); by != nil {
+			c.suppressed = append(c.suppressed, suppressed{found.problem, by})
+			continue
+		}
+		live = append(live, found)
+	}
+	kept = append(kept, len(live))
+	c.findings = live
+	for i, span := range c.spans {
+		c.report.Roots[i].Failed = anyError(live[kept[span[0]]:kept[span[1]]])
+	}
+	c.judgePolicy(ignores)
+}
+
+type suppressed struct {
+	problem schemas.Problem
+	by      *policy.Ignore
+}
+
+// ignores are those of comments and configuration that can be meant: rule → its.
+// The others become findings.
+func (c *checker) ignores() map[string][]*claim {
+	own := &c.government
+	all := map[string][]*claim{}
+	for _, commented := range own.comments.files {
+		c.findPolicy(commented.problems...)
+		for _, ignore := range commented.ignores {
+			if problem := own.policy.JudgeComment(ignore); problem != nil {
+				c.findPolicy(*problem)
+				continue
+			}
+			all[ignore.Rule] = append(all[ignore.Rule], &claim{Ignore: ignore})
+		}
+	}
+	for _, ignore := range own.policy.Config.Ignores {
+		all[ignore.Rule] = append(all[ignore.Rule], &claim{Ignore: ignore})
+	}
+	return all
+}
+
+// claim is an ignore, and whether a finding has needed it.
+type claim struct {
+	*policy.Ignore
+	used bool
+}
+
+// covering is the ignore that bears a finding. All that cover it count as used,
+// so that a comment does not make an entry of the configuration look idle.
+func covering(claims []*claim, problem schemas.Problem, now time.Time) (by *policy.Ignore) {
+	for _, one := range claims {
+		if !one.Covers(problem) {
+			continue
+		}
+		one.used = true
+		if by == nil && !one.Expired(now) {
+			by = one.Ignore
+		}
+	}
+	return by
+}
+
+// judgePolicy adds what is wrong with the policy itself.
+func (c *checker) judgePolicy(ignores map[string][]*claim) {
+	own := &c.government
+	c.findPolicy(own.policy.Problems...)
+	c.findPolicy(own.rules.Stopped()...)
+	if !own.whole {
+		return
+	}
+	for _, claims := range ignores {
+		for _, one := range claims {
+			switch {
+			case one.Expired(own.now):
+				c.findPolicy(one.Overdue())
+			case !one.used:
+				c.findPolicy(one.Unused())
+			}
+		}
+	}
+}
+
+// findPolicy adds problems with the policy. They are of no root.
+func (c *checker) findPolicy(problems ...schemas.Problem) {
+	for _, problem := range problems {
+		if severity, ok := c.government.policy.Config.Severities[problem.Rule]; ok {
+			problem.Severity = severity
+		}
+		c.find(c.fileSubject(noRoot, problem.File), problem)
+	}
+}
+
+// noRoot is the root of what belongs to none.
+const noRoot = "."
+
+// bear makes the report's list of what is suppressed, sorted and each once.
+func (c *checker) bear() {
+	findings := make([]finding, len(c.suppressed))
+	for i := range c.suppressed {
+		findings[i] = finding{c.suppressed[i].problem, i}
+	}
+	sortFindings(findings)
+	seen := map[place]bool{}
+	for _, found := range findings {
+		if key := placeOf(&found.problem); !seen[key] {
+			seen[key] = true
+			by := c.suppressed[found.subject].by
+			c.report.Suppressed = append(c.report.Suppressed, Suppressed{found.problem, ignoredFor(by)})
+		}
+	}
+}
+
+func ignoredFor(by *policy.Ignore) Ignored {
+	ignored := Ignored{By: "config", Reason: by.Reason, File: by.File, Line: by.Line}
+	if by.Comment {
+		ignored.By = "comment"
+	}
+	if !by.Until.IsZero() {
+		ignored.Until = by.Until.Format(time.DateOnly)
+	}
+	return ignored
+}

@@ -1,0 +1,222 @@
+package fleet_test
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"k8s.io/utils/clock"
+	clocktesting "k8s.io/utils/clock/testing"
+
+	"cloop.dev/cloop/internal/fleet"
+	"cloop.dev/cloop/internal/fleet/fleettest"
+	"cloop.dev/cloop/schemas"
+)
+
+// aboveHub is a cluster whose maximum is above the hub's; the line may have a
+// comment.
+func aboveHub(comment string) string {
+	return strings.Replace(sound()["clusters/eu/larger.yaml"], "  maxRunners: 3", "  maxRunners: 40"+comment, 1)
+}
+
+const ignoreAboveHub = `ignore:
+- rule: maximum-above-hub
+  paths: [clusters/eu]
+  reason: the hub follows
+`
+
+// day is a clock that stands still at noon.
+func day(text string) clock.PassiveClock {
+	at, err := time.Parse(time.DateOnly, text)
+	if err != nil {
+		panic(err)
+	}
+	return clocktesting.NewFakePassiveClock(at.Add(12 * time.Hour))
+}
+
+func checkOn(t *testing.T, date string, files map[string]string, paths ...string) *fleet.Report {
+	t.Helper()
+	checking := fleet.Checking{Validator: validator(t), Clock: day(date)}
+	report, err := checking.Check(t.Context(), repo(t, files), paths...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return report
+}
+
+// verdicts are the problems with their severities, and what is suppressed.
+func verdicts(report *fleet.Report) []string {
+	got := []string{}
+	for _, p := range report.Problems {
+		got = append(got, strings.TrimSpace(fmt.Sprintf("%s %s %s:%d:%d %s", p.Severity, p.Rule, p.File, p.Line, p.Column, p.Path)))
+	}
+	for _, s := range report.Suppressed {
+		got = append(got, fmt.Sprintf("ignored %s %s:%d by %s at %s:%d: %s", s.Rule, s.File, s.Line, s.Ignored.By, s.Ignored.File, s.Ignored.Line, s.Ignored.Reason))
+	}
+	return got
+}
+
+func TestRulesAreTurnedOff(t *testing.T) {
+	const above = "maximum-above-hub clusters/eu/larger.yaml:6"
+	for name, test := range map[string]struct {
+		changes map[string]string
+		paths   []string
+		want    []string
+	}{
+		"nothing": {map[string]string{"clusters/eu/larger.yaml": aboveHub("")}, nil, []string{"warning " + above + ":3 spec.maxRunners"}},
+		"by a comment in the patch that sets the value": {map[string]string{"clusters/eu/larger.yaml": aboveHub(" # cloop:ignore maximum-above-hub the hub follows")}, nil,
+			[]string{"ignored " + above + " by comment at clusters/eu/larger.yaml:6: the hub follows"}},
+		"by a comment above the document": {map[string]string{"clusters/eu/larger.yaml": "# cloop:ignore maximum-above-hub the hub follows\n" + aboveHub("")}, nil,
+			[]string{"ignored maximum-above-hub clusters/eu/larger.yaml:7 by comment at clusters/eu/larger.yaml:1: the hub follows"}},
+		"by a comment in a plain file": {map[string]string{"clusters/eu/kustomization.yaml": "", "clusters/eu/larger.yaml": "", "pools/base/kustomization.yaml": "", "pools/base/gpu.yaml": strings.Replace(basePool, "4", "40 # cloop:ignore maximum-above-hub: later", 1)}, nil,
+			[]string{"ignored maximum-above-hub pools/base/gpu.yaml:10 by comment at pools/base/gpu.yaml:10: later"}},
+		"by a comment on another rule": {map[string]string{"clusters/eu/larger.yaml": aboveHub(" # cloop:ignore labels-disagree why not")}, nil,
+			[]string{"warning " + above + ":3 spec.maxRunners", "warning unused-ignore clusters/eu/larger.yaml:6:20"}},
+		"by a comment in the base": {map[string]string{"clusters/eu/larger.yaml": aboveHub(""), "pools/base/gpu.yaml": strings.Replace(basePool, "4", "4 # cloop:ignore maximum-above-hub x", 1)}, nil,
+			[]string{"warning " + above + ":3 spec.maxRunners", "warning unused-ignore pools/base/gpu.yaml:10:19"}},
+		"in an inline patch": {map[string]string{"clusters/eu/kustomization.yaml": "resources: [../../pools/base]\npatches:\n- patch: |-\n    apiVersion: cloop.dev/v1alpha1\n    kind: ExecutorPool\n    metadata: {name: gpu}\n    spec:\n      # cloop:ignore maximum-above-hub the hub follows\n      maxRunners: 40\n"}, nil,
+			[]string{"ignored maximum-above-hub clusters/eu/kustomization.yaml:9 by comment at clusters/eu/kustomization.yaml:8: the hub follows"}},
+		"by the configuration": {map[string]string{"clusters/eu/larger.yaml": aboveHub(""), ".cloop/config.yaml": ignoreAboveHub}, nil,
+			[]string{"ignored " + above + " by config at .cloop/config.yaml:2: the hub follows"}},
+		"by both, and both are used": {map[string]string{"clusters/eu/larger.yaml": aboveHub(" # cloop:ignore maximum-above-hub x"), ".cloop/config.yaml": ignoreAboveHub}, nil,
+			[]string{"ignored " + above + " by comment at clusters/eu/larger.yaml:6: x"}},
+		"for nothing":                   {map[string]string{".cloop/config.yaml": ignoreAboveHub}, nil, []string{"warning unused-ignore .cloop/config.yaml:2:3"}},
+		"for nothing that is looked at": {map[string]string{".cloop/config.yaml": ignoreAboveHub, "hub/gpu.yaml": hubPool + "# cloop:ignore hubpool-without-pool x\n"}, []string{"hub"}, []string{}},
+		"until a day that is to come": {map[string]string{"clusters/eu/larger.yaml": aboveHub(""), ".cloop/config.yaml": ignoreAboveHub + "  until: 2026-12-01\n"}, nil,
+			[]string{"ignored " + above + " by config at .cloop/config.yaml:2: the hub follows"}},
+		"until a day that is over": {map[string]string{"clusters/eu/larger.yaml": aboveHub(""), ".cloop/config.yaml": ignoreAboveHub + "  until: 2026-11-30\n"}, nil,
+			[]string{"warning expired-ignore .cloop/config.yaml:2:3", "warning " + above + ":3 spec.maxRunners"}},
+		"that nobody can": {map[string]string{"clusters/eu/larger.yaml": "# cloop:ignore schema x\n" + strings.Replace(aboveHub(""), "40", "-1", 1)}, nil,
+			[]string{"error config clusters/eu/larger.yaml:1:3", "error schema clusters/eu/larger.yaml:7:3 spec.maxRunners", "error cel pools/base/gpu.yaml:6:1 spec"}},
+		"that there are not":        {map[string]string{"hub/gpu.yaml": hubPool + "# cloop:ignore nope x\n"}, nil, []string{"error config hub/gpu.yaml:10:3"}},
+		"without a reason":          {map[string]string{"hub/gpu.yaml": hubPool + "# cloop:ignore labels-disagree\n"}, nil, []string{"error config hub/gpu.yaml:10:3"}},
+		"in a file of another name": {map[string]string{".cloop/config.yml": ignoreAboveHub}, nil, []string{"error config .cloop/config.yml:1:1"}},
+		"in a file that is no file": {map[string]string{".cloop/config.yaml/x": "x"}, nil, []string{"error config .cloop/config.yaml:1:1"}},
+		"in a file elsewhere":       {map[string]string{".cloop/config.yaml": fleettest.Symlink("../../x.yaml")}, nil, []string{"error config .cloop/config.yaml:1:1"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			report := checkOn(t, "2026-12-01", with(sound(), test.changes), test.paths...)
+			if got := verdicts(report); !slices.Equal(got, test.want) {
+				t.Errorf("verdicts\n%s\nwant\n%s\n%v", strings.Join(got, "\n"), strings.Join(test.want, "\n"), report.Problems)
+			}
+		})
+	}
+}
+
+func TestSeveritiesAreChanged(t *testing.T) {
+	files := with(sound(), map[string]string{
+		"clusters/eu/larger.yaml": aboveHub(""),
+		".cloop/config.yaml":      "severities: {maximum-above-hub: error, duplicate-pool: warning, unused-ignore: error}\nignore:\n- {rule: labels-disagree, paths: ['**'], reason: x}\n",
+		"pools/base/gpu.yaml":     basePool + "---\n" + strings.Replace(basePool, "name: gpu\n", "name: gpu2\n", 1) + "  hubPool: gpu\n",
+	})
+	report := checkOn(t, "2026-12-01", files)
+	want := []string{"error unused-ignore .cloop/config.yaml:3:3", "error maximum-above-hub clusters/eu/larger.yaml:6:3 spec.maxRunners", "warning duplicate-pool pools/base/gpu.yaml:22:3 spec.hubPool"}
+	if got := verdicts(report); !slices.Equal(got, want) {
+		t.Errorf("verdicts\n%s", strings.Join(got, "\n"))
+	}
+	for _, root := range report.Roots {
+		if root.Failed {
+			t.Errorf("root %s failed by a rule that is a warning here", root.Path)
+		}
+	}
+}
+
+// Whoever applies a commit judges it as the check before the merge did, but for
+// the days: a commit that was merged does not stop being applied on one.
+func TestWhoAppliesHonoursThePolicy(t *testing.T) {
+	const path = "clusters/eu"
+	duplicate := map[string]string{"pools/base/gpu.yaml": basePool + "---\n" + strings.Replace(basePool, "name: gpu\n", "name: gpu2\n", 1) + "  hubPool: gpu\n"}
+	ignore := "ignore:\n- {rule: duplicate-pool, paths: [pools], reason: x, until: 2020-01-01}\n"
+	for name, test := range map[string]struct {
+		changes map[string]string
+		want    []string
+		failed  bool
+	}{
+		"nothing":       {nil, []string{"error duplicate-pool pools/base/gpu.yaml:22:3 spec.hubPool"}, true},
+		"ignored":       {map[string]string{".cloop/config.yaml": ignore}, []string{"ignored duplicate-pool pools/base/gpu.yaml:22 by config at .cloop/config.yaml:2: x"}, false},
+		"a warning":     {map[string]string{".cloop/config.yaml": "severities: {duplicate-pool: warning}\n"}, []string{"warning duplicate-pool pools/base/gpu.yaml:22:3 spec.hubPool"}, false},
+		"a broken file": {map[string]string{".cloop/config.yaml": ignore + "x: 1\n"}, []string{"error config .cloop/config.yaml:3:1 x", "ignored duplicate-pool pools/base/gpu.yaml:22 by config at .cloop/config.yaml:2: x"}, true},
+		"its own rule":  {map[string]string{".cloop/config.yaml": ignore, ".cloop/rules.cue": small}, []string{"error small-pools pools/base/gpu.yaml:21:3 spec.maxRunners", "ignored duplicate-pool pools/base/gpu.yaml:22 by config at .cloop/config.yaml:2: x"}, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			rendered, report, err := fleet.BuildChecked(t.Context(), validator(t), repo(t, with(with(sound(), duplicate), test.changes)), path, nil)
+			if err != nil || len(rendered) != 2 {
+				t.Fatalf("%d objects, error %v", len(rendered), err)
+			}
+			if got := verdicts(report); !slices.Equal(got, test.want) || report.Failed() != test.failed {
+				t.Errorf("failed is %t, verdicts\n%s\nwant\n%s", report.Failed(), strings.Join(got, "\n"), strings.Join(test.want, "\n"))
+			}
+		})
+	}
+}
+
+// small allows three runners in a cluster.
+const small = `package rules
+
+rules: "small-pools": {
+	expression: "object.spec.maxRunners <= 3"
+	message:    "a pool has at most 3 runners"
+	at:         "spec.maxRunners"
+	match: {
+		kinds: ["ExecutorPool"]
+		roots: ["clusters/*"]
+	}
+}
+`
+
+// together allows a hub pool what its clusters may start.
+const together = `rules: "clusters-fit": {
+	severity:   "warning"
+	expression: "pools.filter(p, p.object.metadata.name == object.metadata.name).map(p, p.object.spec.maxRunners).sum() <= object.spec.maxRunners"
+	message:    "the clusters together may start more than the hub allows"
+	at:         "spec.maxRunners"
+	match: kinds: ["HubPool"]
+}
+`
+
+func TestOwnRules(t *testing.T) {
+	for name, test := range map[string]struct {
+		changes map[string]string
+		paths   []string
+		want    []string
+	}{
+		"holds":                {map[string]string{".cloop/rules.cue": small}, nil, []string{}},
+		"is broken":            {map[string]string{".cloop/rules.cue": small, "clusters/eu/larger.yaml": strings.Replace(aboveHub(""), "40", "4", 1)}, nil, []string{"error small-pools clusters/eu/larger.yaml:6:3 spec.maxRunners"}},
+		"is turned off":        {map[string]string{".cloop/rules.cue": small, "clusters/eu/larger.yaml": strings.Replace(aboveHub(" # cloop:ignore small-pools eu is large"), "40", "4", 1)}, nil, []string{"ignored small-pools clusters/eu/larger.yaml:6 by comment at clusters/eu/larger.yaml:6: eu is large"}},
+		"is weakened":          {map[string]string{".cloop/rules.cue": small, ".cloop/config.yaml": "severities: {small-pools: warning}\n", "clusters/eu/larger.yaml": strings.Replace(aboveHub(""), "40", "4", 1)}, nil, []string{"warning small-pools clusters/eu/larger.yaml:6:3 spec.maxRunners"}},
+		"of an unsound object": {map[string]string{".cloop/rules.cue": small, "clusters/eu/larger.yaml": strings.Replace(aboveHub(""), "40", "many", 1)}, nil, []string{"error schema clusters/eu/larger.yaml:6:3 spec.maxRunners", "warning cel pools/base/gpu.yaml:2:1"}},
+		"with defaults":        {map[string]string{".cloop/rules.cue": strings.Replace(strings.Replace(small, "object.spec.maxRunners <= 3", "object.spec.deletionPolicy == 'Orphan' && object.spec.harness == 'command'", 1), "ExecutorPool", "HubPool", 1)}, nil, []string{}},
+		"across pools": {map[string]string{".cloop/rules.cue": together, "clusters/us/kustomization.yaml": "resources: [../../pools/base]\n"}, nil,
+			[]string{"warning clusters-fit hub/gpu.yaml:7:3 spec.maxRunners"}},
+		"across pools of a part": {map[string]string{".cloop/rules.cue": together, "clusters/us/kustomization.yaml": "resources: [../../pools/base]\n"}, []string{"hub", "clusters"}, []string{}},
+		"does not compile":       {map[string]string{".cloop/rules.cue": strings.Replace(small, "object.spec", "objekt.spec", 1)}, nil, []string{"error config .cloop/rules.cue:4:15 rules.small-pools.expression"}},
+		"has an id of ours":      {map[string]string{".cloop/rules.cue": strings.Replace(small, "small-pools", "labels-disagree", 1)}, nil, []string{"error config .cloop/rules.cue:3:8 rules.labels-disagree"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			report := checkOn(t, "2026-12-01", with(sound(), test.changes), test.paths...)
+			if got := verdicts(report); !slices.Equal(got, test.want) {
+				t.Errorf("verdicts\n%s\nwant\n%s\n%v", strings.Join(got, "\n"), strings.Join(test.want, "\n"), report.Problems)
+			}
+			for _, p := range report.Problems {
+				if p.Rule == "small-pools" && p.Object != "ExecutorPool cloop-gpu/gpu" {
+					t.Errorf("object is %q", p.Object)
+				}
+			}
+		})
+	}
+}
+
+// A rule that the API server's verdict is made of is never turned off.
+func TestVerdictsOfTheServerAreFixed(t *testing.T) {
+	fixed := map[string]bool{}
+	for _, rule := range fleet.Rules() {
+		fixed[rule.ID] = rule.Fixed
+	}
+	for _, id := range []string{schemas.RuleSyntax, schemas.RuleSchema, schemas.RuleCEL, schemas.RuleMetadata, schemas.RuleUnknownField, schemas.RuleUnknownKind, schemas.RuleTypeMeta, schemas.RuleDuplicateKey, fleet.RuleBuild, fleet.RuleDuplicateObject, fleet.RuleDuplicateHubPool} {
+		if !fixed[id] {
+			t.Errorf("%s is not fixed", id)
+		}
+	}
+}
