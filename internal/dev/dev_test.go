@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net"
 	"os"
 	"path/filepath"
 	"slices"
@@ -332,22 +331,6 @@ func TestTroubleWithTheDirectorySaysWhatToDo(t *testing.T) {
 	}
 	if err := advise(dir, errNever); !errors.Is(err, errNever) || strings.Contains(err.Error(), "--dir") {
 		t.Errorf("another error: %v", err)
-	}
-}
-
-func TestATakenPortIsNamed(t *testing.T) {
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = listener.Close() })
-	s := &System{Dir: t.TempDir(), state: state{Ports: map[string]int{healthOf(executorPart): listener.Addr().(*net.TCPAddr).Port}}}
-	err = s.portsFree(executorPart)
-	if err == nil || !strings.Contains(err.Error(), listener.Addr().String()) || !strings.Contains(err.Error(), "end that one") {
-		t.Errorf("a taken port: %v", err)
-	}
-	if err := s.portsFree(hubPart); err != nil {
-		t.Errorf("ports of another part: %v", err)
 	}
 }
 

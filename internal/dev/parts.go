@@ -199,7 +199,7 @@ func (s *System) start(part string) error {
 	if err := s.processes.Stop(part); err != nil {
 		return fmt.Errorf("start the %s: clean up what ran before: %w", part, err)
 	}
-	if err := s.portsFree(part); err != nil {
+	if err := s.portsFree(part, net.Listen, portPatience); err != nil {
 		return err
 	}
 	if _, err := s.processes.Start(part, append([]string{s.executable}, s.arguments(part)...), environment()); err != nil {
@@ -212,16 +212,17 @@ func (s *System) start(part string) error {
 // killed listened on: its threads do not all end at once.
 const portPatience = 5 * time.Second
 
-// portsFree says which of a part's ports another program has taken. They were
-// free when the system was made, and cannot change: addresses are in Git.
-func (s *System) portsFree(part string) error {
+// portsFree says which of a part's ports another program has taken, and goes on
+// holding for that long. They were free when the system was made, and cannot change:
+// addresses are in Git.
+func (s *System) portsFree(part string, listen func(network, address string) (net.Listener, error), patience time.Duration) error {
 	for _, name := range []string{part, metricsOf(part), healthOf(part)} {
 		if s.state.Ports[name] == 0 {
 			continue
 		}
-		ctx, cancel := context.WithTimeout(context.Background(), portPatience)
+		ctx, cancel := context.WithTimeout(context.Background(), patience)
 		err := until(ctx, "listen", func(context.Context) error {
-			listener, err := net.Listen("tcp", s.address(name))
+			listener, err := listen("tcp", s.address(name))
 			if err != nil {
 				return err
 			}
