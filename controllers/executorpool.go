@@ -44,8 +44,10 @@ type executorPoolReconciler struct {
 	orphanGrace       time.Duration
 	clock             clock.PassiveClock
 
-	mu       sync.Mutex                           // guards memories, not what they point to
+	mu       sync.Mutex                           // guards what follows, not what memories point to
 	memories map[types.NamespacedName]*poolMemory // pool → what is remembered of it
+	lost     map[types.NamespacedName][]string    // pool → its Pods that went from the cache unexpectedly
+	sweptAt  time.Time                            // when all Pods were last looked through for such
 }
 
 // poolMemory is what the process remembers of one pool. controller-runtime
@@ -66,6 +68,8 @@ type poolMemory struct {
 	anchorAt  time.Time
 	// handled are the ended Pods that were dealt with and are still cached.
 	handled map[types.UID]bool
+	// marking is about labels that somebody takes off.
+	marking contest
 	// podFailures counts refusals of Pods in a row.
 	podFailures int
 	// toldRefusal is what the hub was last told; nil: this process told nothing.
@@ -78,6 +82,9 @@ func (r *executorPoolReconciler) Reconcile(ctx context.Context, request ctrl.Req
 }
 
 func (r *executorPoolReconciler) reconcile(ctx context.Context, request ctrl.Request) (ctrl.Result, error) {
+	if err := r.regain(ctx, request.NamespacedName); err != nil {
+		return ctrl.Result{}, err
+	}
 	xpool := &v1alpha1.ExecutorPool{}
 	if err := r.client.Get(ctx, request.NamespacedName, xpool); err != nil {
 		if client.IgnoreNotFound(err) == nil {

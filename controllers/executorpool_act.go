@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"strings"
 	"sync"
 	"time"
 
@@ -74,10 +75,14 @@ func (r *executorPoolReconciler) act(ctx context.Context, o *observation, plan p
 	each(plan.DeleteSecrets, func(d pool.Deletion) { a.deleteOrphan(ctx, d) })
 	each(plan.Adopt, func(name string) { a.adopt(ctx, name) })
 	each(append(plan.Own, owned...), func(t pool.Ownership) { a.own(ctx, t) })
+	markAgain := a.mark(ctx, plan.Mark)
 	a.announce(plan)
 	a.tellRefusal(ctx, plan)
 
 	result := outcome{err: errors.Join(a.errs...)}
+	if markAgain > 0 {
+		result.comeBack(markAgain)
+	}
 	if plan.Finish && result.err == nil {
 		finished, err := a.finish(ctx)
 		result.finished, result.err = finished, err
@@ -127,6 +132,9 @@ func (a *actor) ensureAnchor(ctx context.Context) bool {
 	if apierrors.IsAlreadyExists(err) {
 		err = a.live.Get(ctx, client.ObjectKeyFromObject(anchor), anchor)
 	}
+	if err == nil {
+		err = a.markAnchor(ctx, anchor)
+	}
 	if err != nil {
 		a.fail(fmt.Errorf("create the anchor of ExecutorPool %s: %w", a.o.xpool.Name, err))
 		return false
@@ -158,12 +166,12 @@ func (a *actor) ended(ctx context.Context, e pool.Ended) {
 	if !a.deletePod(ctx, e.Pod, false) {
 		return
 	}
-	a.deleteSecret(ctx, podspec.SecretName(a.o.xpool.Name, e.Key))
+	a.deleteSecret(ctx, podspec.SecretOf(e.Pod))
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.o.memory.handled[pod.UID] = true
 	delete(a.o.memory.Started, e.Key)
-	if !e.Tell {
+	if !e.Tell && e.RunnerID != "" {
 		// The reason would be lost with the Pod.
 		a.o.memory.Ends[e.RunnerID] = e.End
 	}
@@ -285,7 +293,7 @@ func (a *actor) release(ctx context.Context, t pool.Release) {
 // deleteOrphan deletes a Secret once the API server has confirmed that it has
 // no Pod.
 func (a *actor) deleteOrphan(ctx context.Context, d pool.Deletion) {
-	exists, err := a.podExists(ctx, podspec.PodName(a.o.xpool.Name, d.Key))
+	exists, err := a.podExists(ctx, strings.TrimPrefix(d.Name, podspec.SecretPrefix))
 	if err != nil || exists {
 		a.failIf(err)
 		return
@@ -329,17 +337,19 @@ func (a *actor) deleteSecret(ctx context.Context, name string) {
 	}
 }
 
-// podExists asks the API server itself.
+// podExists asks the API server itself. A Pod that lacks the label by which the
+// cache would show it gets that back.
 func (a *actor) podExists(ctx context.Context, name string) (bool, error) {
 	key := client.ObjectKey{Namespace: a.o.xpool.Namespace, Name: name}
-	err := a.live.Get(ctx, key, metadataOf("Pod"))
+	pod := metadataOf("Pod")
+	err := a.live.Get(ctx, key, pod)
 	if apierrors.IsNotFound(err) {
 		return false, nil
 	}
 	if err != nil {
 		return false, fmt.Errorf("look for Pod %s: %w", name, err)
 	}
-	return true, nil
+	return true, a.regainPod(ctx, a.o.name(), pod)
 }
 
 func (a *actor) failIf(err error) {
@@ -393,20 +403,21 @@ func (a *actor) podUID(name string) types.UID {
 // confirmed that nothing of the pool is left: a cache that lags would let a
 // busy Pod go with its pool.
 func (a *actor) finish(ctx context.Context) (bool, error) {
-	ofPool := []client.ListOption{
-		client.InNamespace(a.o.xpool.Namespace),
-		client.MatchingLabels{v1alpha1.LabelExecutorPool: podspec.LabelValue(a.o.xpool.Name)},
-	}
+	name := a.o.name()
 	for _, kind := range []string{"Pod", "Secret"} {
 		left := metadataListOf(kind)
-		if err := a.live.List(ctx, left, ofPool...); err != nil {
-			return false, fmt.Errorf("list each %s of ExecutorPool %s: %w", kind, a.o.xpool.Name, err)
+		err := a.live.List(ctx, left, client.InNamespace(name.Namespace), client.HasLabels{v1alpha1.LabelExecutorPool})
+		if err != nil {
+			return false, fmt.Errorf("list each %s of ExecutorPool %s: %w", kind, name.Name, err)
 		}
 		for i := range left.Items {
-			if isRunnerOf(a.o.xpool, &left.Items[i]) {
+			if isRunnerOf(name, &left.Items[i]) {
 				return false, nil
 			}
 		}
+	}
+	if found, err := a.strays(ctx, name.Namespace, &name); found || err != nil {
+		return false, err
 	}
 	if err := a.client.Delete(ctx, podspec.Anchor(a.o.xpool)); client.IgnoreNotFound(err) != nil {
 		return false, fmt.Errorf("delete the anchor of ExecutorPool %s: %w", a.o.xpool.Name, err)

@@ -1,6 +1,7 @@
 package controllers
 
 import (
+	"cmp"
 	"context"
 	"encoding/base64"
 	"encoding/json"
@@ -121,6 +122,10 @@ func addExecutorPool(mgr ctrl.Manager, opts Options, recorder record.EventRecord
 		orphanGrace:       grace,
 		clock:             c,
 		memories:          map[types.NamespacedName]*poolMemory{},
+		lost:              map[types.NamespacedName][]string{},
+	}
+	if err := indexPools(mgr); err != nil {
+		return err
 	}
 	err := ctrl.NewControllerManagedBy(mgr).
 		Named("executorpool").
@@ -129,7 +134,7 @@ func addExecutorPool(mgr ctrl.Manager, opts Options, recorder record.EventRecord
 		// request.
 		For(&v1alpha1.ExecutorPool{}, builder.WithPredicates(predicate.ResourceVersionChangedPredicate{})).
 		Watches(&v1alpha1.ExecutorPool{}, handler.EnqueueRequestsFromMapFunc(r.duplicates), builder.WithPredicates(onlyDeletions())).
-		Watches(&corev1.Pod{}, handler.EnqueueRequestsFromMapFunc(poolOfObject)).
+		Watches(&corev1.Pod{}, podHandler{handler.EnqueueRequestsFromMapFunc(poolOfObject), r.vanished}).
 		WatchesMetadata(&corev1.ConfigMap{}, handler.EnqueueRequestsFromMapFunc(poolOfObject)).
 		WatchesMetadata(&corev1.Secret{}, handler.EnqueueRequestsFromMapFunc(r.poolsOfSecret)).
 		WatchesRawSource(source.Channel(hubs.changed, &handler.EnqueueRequestForObject{})).
@@ -171,7 +176,7 @@ func onlyDeletions() predicate.Predicate {
 
 // poolOfObject is the pool whose runner, or anchor, an object is.
 func poolOfObject(_ context.Context, object client.Object) []reconcile.Request {
-	name := object.GetAnnotations()[v1alpha1.AnnotationPoolName]
+	name := cmp.Or(runnersPool(object), object.GetAnnotations()[v1alpha1.AnnotationPoolName])
 	if name == "" {
 		return nil
 	}

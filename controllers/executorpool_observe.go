@@ -3,6 +3,7 @@ package controllers
 import (
 	"context"
 	"fmt"
+	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -92,10 +93,6 @@ const cacheLag = 30 * time.Second
 
 // observeCluster reads the pool's Pods, Secrets and anchor from the caches.
 func (r *executorPoolReconciler) observeCluster(ctx context.Context, o *observation) error {
-	ofPool := []client.ListOption{
-		client.InNamespace(o.xpool.Namespace),
-		client.MatchingLabels{v1alpha1.LabelExecutorPool: podspec.LabelValue(o.xpool.Name)},
-	}
 	anchor := metadataOf("ConfigMap")
 	key := client.ObjectKey{Namespace: o.xpool.Namespace, Name: podspec.AnchorName(o.xpool.Name)}
 	switch err := r.client.Get(ctx, key, anchor); {
@@ -111,44 +108,70 @@ func (r *executorPoolReconciler) observeCluster(ctx context.Context, o *observat
 	default:
 		return fmt.Errorf("read the anchor of ExecutorPool %s: %w", o.xpool.Name, err)
 	}
-	pods := &corev1.PodList{}
-	if err := r.client.List(ctx, pods, ofPool...); err != nil {
-		return fmt.Errorf("list the Pods of ExecutorPool %s: %w", o.xpool.Name, err)
+	if err := r.observePods(ctx, o); err != nil {
+		return err
+	}
+	return r.observeSecrets(ctx, o)
+}
+
+func (r *executorPoolReconciler) observePods(ctx context.Context, o *observation) error {
+	pods, err := r.cachedPods(ctx, o.name())
+	if err != nil {
+		return err
 	}
 	handled := map[types.UID]bool{}
-	for i := range pods.Items {
-		pod := &pods.Items[i]
-		if !isRunnerOf(o.xpool, pod) {
-			continue
-		}
+	for i := range pods {
+		pod := &pods[i]
 		if o.memory.handled[pod.UID] {
 			handled[pod.UID] = true
 		}
 		o.pods[pod.Name] = pod
-		o.snapshot.Pods = append(o.snapshot.Pods, podOf(pod, types.UID(o.snapshot.AnchorUID)))
+		id := r.identify(ctx, o.name(), pod.Name, pod)
+		seen := podOf(pod, types.UID(o.snapshot.AnchorUID))
+		seen.Key, seen.RunnerID, seen.Unmarked = id.key, id.runnerID, unmarked(pod, o.name(), id, false)
+		if seen.Key == "" {
+			seen.Key, seen.Unmarked = pool.Unknown(pod.Name), false
+		}
+		o.snapshot.Pods = append(o.snapshot.Pods, seen)
 	}
 	o.memory.handled = handled
-	secrets := metadataListOf("Secret")
-	if err := r.client.List(ctx, secrets, ofPool...); err != nil {
-		return fmt.Errorf("list the Secrets of ExecutorPool %s: %w", o.xpool.Name, err)
-	}
-	for i := range secrets.Items {
-		secret := &secrets.Items[i]
-		if !isRunnerOf(o.xpool, secret) {
-			continue
-		}
-		o.secrets[secret.Name] = secret
-		o.snapshot.Secrets = append(o.snapshot.Secrets, secretOf(secret))
-	}
 	return nil
 }
 
-// isRunnerOf says whether an object with the pool's label is a runner's of that
-// pool. The label alone may be another's: of a long name it holds a short form,
-// which is a legal name too.
-func isRunnerOf(xpool *v1alpha1.ExecutorPool, object metav1.Object) bool {
-	annotations := object.GetAnnotations()
-	return annotations[v1alpha1.AnnotationPoolName] == xpool.Name && annotations[v1alpha1.AnnotationMintKey] != ""
+func (r *executorPoolReconciler) observeSecrets(ctx context.Context, o *observation) error {
+	secrets, err := r.cachedSecrets(ctx, o.name())
+	if err != nil {
+		return err
+	}
+	for i := range secrets {
+		o.secrets[secrets[i].Name] = &secrets[i]
+	}
+	for _, pod := range o.snapshot.Pods {
+		name := podspec.SecretOf(pod.Name)
+		if o.secrets[name] != nil {
+			continue
+		}
+		// It may have lost its annotations.
+		secret := metadataOf("Secret")
+		err := r.client.Get(ctx, client.ObjectKey{Namespace: o.xpool.Namespace, Name: name}, secret)
+		if client.IgnoreNotFound(err) != nil {
+			return fmt.Errorf("read Secret %s: %w", name, err)
+		}
+		if err == nil {
+			o.secrets[name] = secret
+		}
+	}
+	for name, secret := range o.secrets {
+		podName := strings.TrimPrefix(name, podspec.SecretPrefix)
+		id := r.identify(ctx, o.name(), podName, secret)
+		seen := secretOf(secret)
+		seen.Key, seen.RunnerID, seen.Unmarked = id.key, id.runnerID, unmarked(secret, o.name(), id, true)
+		if seen.Key == "" {
+			seen.Key, seen.Unmarked = pool.Unknown(podName), false
+		}
+		o.snapshot.Secrets = append(o.snapshot.Secrets, seen)
+	}
+	return nil
 }
 
 // duplicate names another ExecutorPool that serves the same hub pool and comes
@@ -191,12 +214,10 @@ func (r *executorPoolReconciler) serveTheSame(o *observation, other *v1alpha1.Ex
 	return other.Spec.HubURL == o.xpool.Spec.HubURL && other.Spec.PoolCredentialSecretRef == o.xpool.Spec.PoolCredentialSecretRef
 }
 
-// podOf is what a decision depends on of a Pod.
+// podOf is what a decision depends on of a Pod, without its identity.
 func podOf(pod *corev1.Pod, anchor types.UID) pool.Pod {
 	p := pool.Pod{
 		Name:     pod.Name,
-		Key:      pod.Annotations[v1alpha1.AnnotationMintKey],
-		RunnerID: pod.Annotations[v1alpha1.AnnotationRunnerID],
 		Phase:    pool.PodPending,
 		Deleting: pod.DeletionTimestamp != nil,
 	}
@@ -230,13 +251,9 @@ func podOf(pod *corev1.Pod, anchor types.UID) pool.Pod {
 	return p
 }
 
-// secretOf is what a decision depends on of a runner's Secret.
+// secretOf is what a decision depends on of a runner's Secret, without its identity.
 func secretOf(secret *metav1.PartialObjectMetadata) pool.Secret {
-	s := pool.Secret{
-		Name:     secret.Name,
-		Key:      secret.Annotations[v1alpha1.AnnotationMintKey],
-		RunnerID: secret.Annotations[v1alpha1.AnnotationRunnerID],
-	}
+	s := pool.Secret{Name: secret.Name}
 	for _, owner := range secret.OwnerReferences {
 		s.Owned = s.Owned || owner.Kind == "Pod"
 	}

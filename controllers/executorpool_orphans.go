@@ -5,9 +5,7 @@ import (
 	"errors"
 	"fmt"
 
-	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	logf "sigs.k8s.io/controller-runtime/pkg/log"
@@ -22,20 +20,16 @@ import (
 // that run are left to end; the others go, and with the last of them the anchor and
 // what that owns.
 func (r *executorPoolReconciler) collect(ctx context.Context, name types.NamespacedName) error {
-	gone := &v1alpha1.ExecutorPool{ObjectMeta: metav1.ObjectMeta{Namespace: name.Namespace, Name: name.Name}}
-	ofPool := []client.ListOption{
-		client.InNamespace(name.Namespace), client.MatchingLabels{v1alpha1.LabelExecutorPool: podspec.LabelValue(name.Name)},
-	}
-	pods := &corev1.PodList{}
-	if err := r.client.List(ctx, pods, ofPool...); err != nil {
-		return fmt.Errorf("list the Pods of ExecutorPool %s, which is gone: %w", name, err)
+	pods, err := r.cachedPods(ctx, name)
+	if err != nil {
+		return err
 	}
 	anchor := metadataOf("ConfigMap")
-	err := r.client.Get(ctx, client.ObjectKey{Namespace: name.Namespace, Name: podspec.AnchorName(name.Name)}, anchor)
+	err = r.client.Get(ctx, client.ObjectKey{Namespace: name.Namespace, Name: podspec.AnchorName(name.Name)}, anchor)
 	if client.IgnoreNotFound(err) != nil {
 		return fmt.Errorf("read the anchor of ExecutorPool %s, which is gone: %w", name, err)
 	}
-	if len(pods.Items) == 0 && apierrors.IsNotFound(err) {
+	if len(pods) == 0 && apierrors.IsNotFound(err) {
 		return nil
 	}
 	// A new pool of that name may be on its way into the cache.
@@ -46,19 +40,18 @@ func (r *executorPoolReconciler) collect(ctx context.Context, name types.Namespa
 		return fmt.Errorf("look for ExecutorPool %s: %w", name, err)
 	}
 	var failed []error
-	left := 0
-	for i := range pods.Items {
-		pod := &pods.Items[i]
-		if !isRunnerOf(gone, pod) {
-			continue
-		}
-		left++
+	for i := range pods {
+		pod := &pods[i]
 		if pod.DeletionTimestamp == nil && podOf(pod, "").Phase != pool.PodRunning {
 			// Only as it was seen: it may have begun to run.
 			failed = append(failed, r.deleteExactly(ctx, pod))
 		}
 	}
-	if left == 0 && anchor.UID != "" {
+	if len(pods) == 0 && anchor.UID != "" {
+		// Without its anchor a Pod that runs would go.
+		if found, err := r.strays(ctx, name.Namespace, &name); found || err != nil {
+			return err
+		}
 		logf.FromContext(ctx).Info("removes what is left of a pool that was not drained", "pool", name.Name)
 		failed = append(failed, r.deleteExactly(ctx, anchor))
 	}

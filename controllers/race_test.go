@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -38,7 +39,7 @@ func TestALostRaceIsNoFailure(t *testing.T) {
 func TestAnAnchorThatNeverShowsIsMadeAgain(t *testing.T) {
 	now := time.Date(2026, 11, 29, 12, 0, 0, 0, time.UTC)
 	p := &v1alpha1.ExecutorPool{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "gpu"}}
-	r := &executorPoolReconciler{client: fake.NewClientBuilder().WithScheme(newScheme()).Build()}
+	r := &executorPoolReconciler{client: indexed(fake.NewClientBuilder()).Build()}
 	for ago, want := range map[time.Duration]string{time.Second: "made", cacheLag: ""} {
 		o := &observation{xpool: p, memory: &poolMemory{anchorUID: "made", anchorAt: now.Add(-ago)}}
 		o.snapshot.Now = now
@@ -51,7 +52,7 @@ func TestAnAnchorThatNeverShowsIsMadeAgain(t *testing.T) {
 	}
 	shown := podspec.Anchor(p)
 	shown.UID = "shown"
-	r.client = fake.NewClientBuilder().WithScheme(newScheme()).WithObjects(shown).Build()
+	r.client = indexed(fake.NewClientBuilder()).WithObjects(shown).Build()
 	o := &observation{xpool: p, memory: &poolMemory{anchorUID: "made", anchorAt: now}}
 	if err := r.observeCluster(t.Context(), o); err != nil {
 		t.Fatal(err)
@@ -59,6 +60,10 @@ func TestAnAnchorThatNeverShowsIsMadeAgain(t *testing.T) {
 	if o.snapshot.AnchorUID != "shown" {
 		t.Errorf("the anchor is %q", o.snapshot.AnchorUID)
 	}
+}
+
+func indexed(b *fake.ClientBuilder) *fake.ClientBuilder {
+	return b.WithScheme(newScheme()).WithIndex(&corev1.Pod{}, poolIndex, indexOf).WithIndex(metadataOf("Secret"), poolIndex, indexOf)
 }
 
 // meddler changes an object each time that it was read.

@@ -30,13 +30,19 @@ func PodName(pool, key string) string {
 
 // SecretName is the name of the Secret for a pool's mint key.
 func SecretName(pool, key string) string {
-	return SecretPrefix + join(pool, digest("pod", pool, key), maxName)
+	return SecretOf(PodName(pool, key))
 }
+
+// SecretOf is the name of the Secret of the Pod with this name.
+func SecretOf(pod string) string { return SecretPrefix + pod }
 
 // AnchorName is the name of a pool's anchor.
 func AnchorName(pool string) string {
 	return anchorPrefix + join(pool, digest("anchor", pool), maxName)
 }
+
+// IsAnchorName says whether a name may be an anchor's.
+func IsAnchorName(name string) bool { return strings.HasPrefix(name, anchorPrefix) }
 
 // LabelValue is the text itself where it is a legal label value, and a
 // shortened and hashed form of it where it is not.

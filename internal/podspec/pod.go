@@ -83,30 +83,35 @@ func podLabels(r Runner) map[string]string {
 	if labels == nil {
 		labels = map[string]string{}
 	}
-	maps.Copy(labels, objectLabels(r))
-	labels[v1alpha1.LabelAppName] = v1alpha1.RunnerAppName
+	marks, _ := PodMarks(r)
+	maps.Copy(labels, marks)
 	return labels
 }
 
-// objectLabels are on a runner's Pod and Secret.
-func objectLabels(r Runner) map[string]string {
-	return map[string]string{
-		v1alpha1.LabelExecutorPool: LabelValue(r.Pool.Name),
-		v1alpha1.LabelRunner:       LabelValue(r.ID),
-	}
+// PodMarks are the labels and annotations by which the controller, and whoever
+// selects runners, finds the runner's Pod: the annotations have what labels cannot
+// hold. What is not known of the runner is left out.
+func PodMarks(r Runner) (labels, annotations map[string]string) {
+	labels, annotations = SecretMarks(r)
+	labels[v1alpha1.LabelAppName] = v1alpha1.RunnerAppName
+	return labels, annotations
 }
 
-// objectAnnotations are on a runner's Pod and Secret: what labels cannot hold.
-func objectAnnotations(r Runner) map[string]string {
-	return map[string]string{
-		v1alpha1.AnnotationPoolName: r.Pool.Name,
-		v1alpha1.AnnotationRunnerID: r.ID,
-		v1alpha1.AnnotationMintKey:  r.Key,
+// SecretMarks are PodMarks for the runner's Secret.
+func SecretMarks(r Runner) (labels, annotations map[string]string) {
+	labels = map[string]string{v1alpha1.LabelExecutorPool: LabelValue(r.Pool.Name)}
+	annotations = map[string]string{v1alpha1.AnnotationPoolName: r.Pool.Name}
+	if r.ID != "" {
+		labels[v1alpha1.LabelRunner], annotations[v1alpha1.AnnotationRunnerID] = LabelValue(r.ID), r.ID
 	}
+	if r.Key != "" {
+		annotations[v1alpha1.AnnotationMintKey] = r.Key
+	}
+	return labels, annotations
 }
 
 func podAnnotations(r Runner) map[string]string {
-	annotations := objectAnnotations(r)
+	_, annotations := PodMarks(r)
 	// A node that is emptied to save money would take a run with it.
 	annotations["cluster-autoscaler.kubernetes.io/safe-to-evict"] = "false"
 	annotations["karpenter.sh/do-not-disrupt"] = "true"
@@ -229,12 +234,13 @@ func volumes(r Runner) []corev1.Volume {
 // one, the hub's CA bundle. The anchor owns it until its Pod exists and takes
 // over.
 func Secret(r Runner, token secret.String) *corev1.Secret {
+	labels, annotations := SecretMarks(r)
 	s := &corev1.Secret{
 		ObjectMeta: metav1.ObjectMeta{
 			Name:            SecretName(r.Pool.Name, r.Key),
 			Namespace:       r.Pool.Namespace,
-			Labels:          objectLabels(r),
-			Annotations:     objectAnnotations(r),
+			Labels:          labels,
+			Annotations:     annotations,
 			OwnerReferences: []metav1.OwnerReference{AnchorOwner(r.Pool, r.AnchorUID)},
 		},
 		Type: corev1.SecretTypeOpaque,

@@ -26,6 +26,7 @@ func Decide(s Snapshot) Plan {
 		o.scale(&p)
 	}
 	o.owners(&p)
+	o.marks(&p)
 	o.settle(&p)
 	p.Numbers = o.numbers()
 	p.Conditions = Conditions(s, p)
@@ -103,7 +104,7 @@ func (o *observed) ended(p *Plan) {
 	for _, pod := range o.sortedPods() {
 		if pod.Phase == PodEnded {
 			p.Ended = append(p.Ended, Ended{
-				RunnerID: pod.RunnerID, Key: pod.Key, Pod: pod.Name, End: pod.End, Tell: o.up(),
+				RunnerID: pod.RunnerID, Key: pod.Key, Pod: pod.Name, End: pod.End, Tell: o.up() && pod.RunnerID != "",
 			})
 		}
 	}
@@ -123,7 +124,13 @@ func (o *observed) orphans(p *Plan) {
 			if _, known := o.runners[pod.Key]; known || pod.Phase == PodEnded || pod.Deleting || o.fresh(pod.Key) {
 				continue
 			}
-			if o.waited(p, "pod/"+pod.Key) {
+			if pod.RunnerID == "" && pod.Phase != PodPending {
+				continue // the hub cannot be asked about it; it ends by itself
+			}
+			switch waited := o.waited(p, "pod/"+pod.Key); {
+			case waited && pod.RunnerID == "":
+				p.DeletePods = append(p.DeletePods, Deletion{Name: pod.Name, Key: pod.Key, OnlyPending: true})
+			case waited:
 				p.Release = append(p.Release, Release{
 					RunnerID: pod.RunnerID, Key: pod.Key, Pod: pod.Name, Pending: pod.Phase == PodPending,
 				})
@@ -192,6 +199,20 @@ func (o *observed) owners(p *Plan) {
 	}
 	if o.AnchorUID == "" && len(p.Adopt)+len(p.Start) > 0 {
 		p.EnsureAnchor = true
+	}
+}
+
+// marks plans to put back what somebody took off objects that stay.
+func (o *observed) marks(p *Plan) {
+	for _, pod := range o.sortedPods() {
+		if pod.Unmarked && pod.Phase != PodEnded && !pod.Deleting {
+			p.Mark = append(p.Mark, Marking{Name: pod.Name, Key: pod.Key, RunnerID: pod.RunnerID})
+		}
+	}
+	for _, secret := range o.sortedSecrets() {
+		if _, here := o.pods[secret.Key]; here && secret.Unmarked && !o.podEnded(secret.Key) {
+			p.Mark = append(p.Mark, Marking{Name: secret.Name, Secret: true, Key: secret.Key, RunnerID: secret.RunnerID})
+		}
 	}
 }
 

@@ -222,3 +222,53 @@ func TestNumbers(t *testing.T) {
 		t.Errorf("numbers are %+v, want %+v", got, want)
 	}
 }
+
+func unmarked(g *given) {
+	for i := range g.Pods {
+		g.Pods[i].Unmarked = true
+	}
+	for i := range g.Secrets {
+		g.Secrets[i].Unmarked = true
+	}
+}
+
+func TestMarksArePutBackOnWhatStays(t *testing.T) {
+	for name, c := range map[string]struct {
+		given pool.Snapshot
+		want  int
+	}{
+		"busy":     {aPool(with("a", hubv1.RunnerBusy, 0), unmarked), 2},
+		"starting": {aPool(with("a", hubv1.RunnerStarting, 0), unmarked), 2},
+		"draining": {aPool(with("a", hubv1.RunnerBusy, 0), unmarked, deleting), 2},
+		"ended":    {aPool(with("a", hubv1.RunnerBusy, 0), unmarked, func(g *given) { g.Pods[0].Phase = pool.PodEnded }), 0},
+		"going":    {aPool(with("a", hubv1.RunnerRetiring, 0), unmarked, func(g *given) { g.Pods[0].Deleting = true }), 1},
+		"orphan":   {aPool(with("a", hubv1.RunnerBusy, 0), unmarked, func(g *given) { g.Pods = nil }), 0},
+		"all well": {aPool(with("a", hubv1.RunnerBusy, 0)), 0},
+	} {
+		if plan := pool.Decide(c.given); len(plan.Mark) != c.want || plan.Empty() && c.want > 0 {
+			t.Errorf("%s: %s", name, plan)
+		}
+	}
+}
+
+// Somebody took every trace of its runner off a Pod, and off its Secret.
+func TestAPodThatNobodyKnowsIsCleanedUp(t *testing.T) {
+	unknown := func(phase pool.PodPhase) func(*given) {
+		return func(g *given) {
+			g.Pods = append(g.Pods, pool.Pod{Name: "x", Key: pool.Unknown("x"), Phase: phase, Anchored: true})
+			g.Memory.Absent = map[string]time.Time{"pod/" + pool.Unknown("x"): noon.Add(-time.Hour)}
+		}
+	}
+	if plan := pool.Decide(aPool(unknown(pool.PodEnded))); len(plan.Ended) != 1 || plan.Ended[0].Tell || plan.Ended[0].Pod != "x" {
+		t.Errorf("ended: %s", plan)
+	}
+	if plan := pool.Decide(aPool(unknown(pool.PodPending))); len(plan.DeletePods) != 1 || !plan.DeletePods[0].OnlyPending {
+		t.Errorf("pending: %s", plan)
+	}
+	if plan := pool.Decide(aPool(unknown(pool.PodRunning))); !plan.Empty() {
+		t.Errorf("running: %s", plan)
+	}
+	if plan := pool.Decide(aPool(unknown(pool.PodRunning), deleting)); plan.Finish {
+		t.Errorf("its pool goes: %s", plan)
+	}
+}

@@ -41,6 +41,8 @@ type Plan struct {
 	Adopt []string
 	// Own lists Secrets that their Pods do not own yet.
 	Own []Ownership
+	// Mark lists Pods and Secrets that lack labels or annotations.
+	Mark []Marking
 	// Finish says that the pool is drained: delete the anchor, then remove the
 	// finalizer.
 	Finish bool
@@ -138,6 +140,14 @@ type Ownership struct {
 	Pod    string
 }
 
+// Marking is a Pod, or a Secret, to put labels and annotations back on.
+type Marking struct {
+	Name     string
+	Secret   bool
+	Key      string
+	RunnerID string
+}
+
 // Numbers are an ExecutorPool's counts.
 type Numbers struct {
 	Desired, Runners, Busy, Idle, Queued int32
@@ -157,7 +167,7 @@ type Condition struct {
 func (p Plan) Empty() bool {
 	return !p.EnsureAnchor && !p.Finish &&
 		len(p.Start)+len(p.Ended)+len(p.Missing)+len(p.Retire)+len(p.Release)+
-			len(p.DeletePods)+len(p.DeleteSecrets)+len(p.Adopt)+len(p.Own) == 0
+			len(p.DeletePods)+len(p.DeleteSecrets)+len(p.Adopt)+len(p.Own)+len(p.Mark) == 0
 }
 
 // String is the plan's steps in one line, for logs and test failures.
@@ -180,6 +190,7 @@ func (p Plan) String() string {
 	add(len(p.DeleteSecrets), "delete secrets", p.DeleteSecrets)
 	add(len(p.Adopt), "adopt", p.Adopt)
 	add(len(p.Own), "own", p.Own)
+	add(len(p.Mark), "mark", p.Mark)
 	if p.Finish {
 		parts = append(parts, "finish")
 	}

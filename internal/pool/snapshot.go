@@ -23,7 +23,7 @@ type Snapshot struct {
 	Duplicate string
 	// Hub is the newest snapshot from the hub; nil before the first.
 	Hub *hubv1.PoolSnapshot
-	// Pods and Secrets carry the pool's label and a mint key.
+	// Pods and Secrets are the pool's runners'.
 	Pods    []Pod
 	Secrets []Secret
 	// AnchorUID is the anchor's UID; empty: there is none.
@@ -87,15 +87,18 @@ const (
 // Pod is one runner Pod of the pool.
 type Pod struct {
 	Name string
-	// Key is the mint key that the Pod was made for.
+	// Key is the mint key that the Pod was made for. One that nobody knows any more
+	// is Unknown of the Pod's name.
 	Key string
-	// RunnerID is the hub's id.
+	// RunnerID is the hub's id; empty where nobody knows it any more.
 	RunnerID string
 	Phase    PodPhase
 	// Deleting says that the Pod has a deletion timestamp.
 	Deleting bool
 	// Anchored says that the anchor owns the Pod.
 	Anchored bool
+	// Unmarked says that the Pod lacks labels or annotations of the controller.
+	Unmarked bool
 	// End says how the Pod ended, for PodEnded.
 	End End
 }
@@ -121,7 +124,13 @@ type Secret struct {
 	RunnerID string
 	// Owned says that a Pod owns the Secret.
 	Owned bool
+	// Unmarked says that the Secret lacks labels or annotations of the controller.
+	Unmarked bool
 }
+
+// Unknown stands for the mint key of a Pod, by its name, where nobody knows it any
+// more. No mint key looks like that.
+func Unknown(pod string) string { return "?" + pod }
 
 // Memory is what the process remembers of its own steps because caches and
 // the hub's snapshot may not show them yet. Losing it is safe: a new process
