@@ -79,6 +79,9 @@ func (f *fence) Create(ctx context.Context, record resourcelock.LeaderElectionRe
 
 // Update is the lock's, and notes that the Lease holds, or is given back.
 func (f *fence) Update(ctx context.Context, record resourcelock.LeaderElectionRecord) error {
+	if record.HolderIdentity == f.Identity() && f.fresh() {
+		return nil
+	}
 	if record.HolderIdentity != f.Identity() {
 		// Whether the answer arrives or not, it may be somebody else's now.
 		f.until.Store(nil)
@@ -94,6 +97,19 @@ func (f *fence) note(sent time.Time, record resourcelock.LeaderElectionRecord, e
 		f.until.Store(&until)
 	}
 	return err
+}
+
+// fresh says that the Lease was renewed just now, so that it need not be again. What
+// the leader election then believes is up to leaseWrite better than what is: the
+// fence goes by what was written.
+func (f *fence) fresh() bool {
+	until := f.until.Load()
+	if until == nil {
+		return false
+	}
+	// Half a look early, or every other write would come a look late.
+	due, now := until.Add(leaseWrite-leaseRenew-leaseRetry/2), f.clock.Now()
+	return now.Before(due) && now.Round(0).Before(due.Round(0))
 }
 
 // holds says whether the process may change anything.

@@ -14,14 +14,58 @@ import (
 // fakeLock answers every change of the Lease with err.
 type fakeLock struct {
 	resourcelock.Interface
-	err error
+	err    error
+	writes int
 }
 
 func (l *fakeLock) Identity() string { return "me" }
 
 func (l *fakeLock) Create(context.Context, resourcelock.LeaderElectionRecord) error { return l.err }
 
-func (l *fakeLock) Update(context.Context, resourcelock.LeaderElectionRecord) error { return l.err }
+func (l *fakeLock) Update(context.Context, resourcelock.LeaderElectionRecord) error {
+	l.writes++
+	return l.err
+}
+
+// A leader looks as often as a standby, and writes no more for it. The Lease holds
+// only as long as what was written says.
+func TestALeaderWritesItsLeaseOnceASecond(t *testing.T) {
+	began := time.Date(2026, 11, 30, 12, 0, 0, 0, time.UTC)
+	c := clocktesting.NewFakePassiveClock(began)
+	lock := &fakeLock{}
+	f := &fence{Interface: lock, clock: c}
+	mine := resourcelock.LeaderElectionRecord{HolderIdentity: "me"}
+	update := func(after time.Duration, want int, answer error) {
+		t.Helper()
+		c.SetTime(began.Add(after))
+		lock.err = answer
+		if err := f.Update(t.Context(), mine); !errors.Is(err, answer) || lock.writes != want {
+			t.Errorf("after %s: %d writes, want %d; %v", after, lock.writes, want, err)
+		}
+	}
+	down := errors.New("down")
+	update(0, 1, nil)
+	update(leaseRetry, 1, nil)
+	update(2*leaseRetry-time.Millisecond, 2, nil)
+	update(3*leaseRetry, 2, nil)
+	update(4*leaseRetry, 3, down)
+	update(5*leaseRetry, 4, down)
+	written := 2*leaseRetry - time.Millisecond
+	c.SetTime(began.Add(written + leaseRenew - time.Millisecond))
+	if !f.holds() {
+		t.Error("the Lease ends too early")
+	}
+	c.SetTime(began.Add(written + leaseRenew))
+	if f.holds() {
+		t.Error("what was not written holds the Lease")
+	}
+	update(written+leaseRenew, 5, nil)
+	_ = f.Update(t.Context(), resourcelock.LeaderElectionRecord{}) // given back at once
+	if lock.writes != 6 || f.holds() {
+		t.Errorf("%d writes", lock.writes)
+	}
+	update(written+leaseRenew, 7, nil)
+}
 
 func TestTheFenceHoldsAsLongAsTheLease(t *testing.T) {
 	c := clocktesting.NewFakePassiveClock(time.Date(2026, 11, 29, 12, 0, 0, 0, time.UTC))

@@ -29,14 +29,16 @@ const (
 
 // A standby takes over at once after a leader that was told to stop. After one
 // that died without a word it does when it has seen no sign of it for
-// leaseDuration; it looks every leaseRetry, or up to a little more than twice that,
-// because looks are spread: 14 seconds at most, for one small write a second. The
-// leader stops acting when it got no answer for leaseRenew, well before another may
-// begin.
+// leaseDuration. It looks leaseRetry apart, or up to 2.2 times that, because looks
+// are spread: one look may pass until it sees the last sign, which it counts from,
+// and another until it sees that the time is over, so 12.2 seconds at most. Shorter
+// looks cost the leader no writes: it has leaseWrite between them. The leader stops
+// acting when it got no answer for leaseRenew, well before another may begin.
 const (
 	leaseDuration = 10 * time.Second
 	leaseRenew    = 7 * time.Second
-	leaseRetry    = time.Second
+	leaseRetry    = 500 * time.Millisecond
+	leaseWrite    = time.Second
 	// stopWithin is how long a controller may finish what it is doing.
 	stopWithin = 10 * time.Second
 )
