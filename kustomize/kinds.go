@@ -1,6 +1,9 @@
 package kustomize
 
-import _ "embed"
+import (
+	"embed"
+	"io/fs"
+)
 
 //go:embed components/kinds/openapi.json
 var openAPI []byte
@@ -9,3 +12,15 @@ var openAPI []byte
 // the kinds in a fleet repository a strategic merge patch merges, and by which
 // key. The caller must not change it.
 func OpenAPI() []byte { return openAPI }
+
+//go:embed components/kinds
+var kinds embed.FS
+
+// Kinds are the files of components/kinds, for a copy in a fleet repository.
+func Kinds() fs.FS {
+	sub, err := fs.Sub(kinds, "components/kinds")
+	if err != nil {
+		panic(err) // the name is valid
+	}
+	return sub
+}

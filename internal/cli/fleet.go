@@ -18,6 +18,7 @@ func (a *app) newFleetCommand() *cobra.Command {
 		Short: "The fleet repository: what Git says of every pool, and what is true",
 	}
 	cmd.AddCommand(
+		a.newFleetInitCommand(),
 		a.newFleetCheckCommand(),
 		a.newFleetDriftCommand(),
 		a.newFleetStatusCommand(),

@@ -1,0 +1,71 @@
+package cli_test
+
+import (
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+func TestFleetInitWritesARepositoryThatPassesItsCheck(t *testing.T) {
+	noHub(t)
+	t.Chdir(t.TempDir())
+	got := cloop(t, "fleet", "init", "my fleet", "--hub", "https://hub.example.com", "--cluster", "north", "--cluster", "south", "--repository", "https://git.example.com/a/fleet")
+	if got.code != 0 || !strings.HasPrefix(got.stdout, "Wrote ") || !strings.Contains(got.stdout, "1. git -C 'my fleet' init --initial-branch main\n") ||
+		!strings.Contains(got.stdout, "push it to https://git.example.com/a/fleet") || strings.Contains(got.stdout, "replace") {
+		t.Fatalf("exit code %d: %s%s", got.code, got.stdout, got.stderr)
+	}
+	cloop(t, "fleet", "check", "my fleet").want(t, 0, "5 roots, 7 documents, 1 pool: all is well\n", "")
+	pool, err := os.ReadFile("my fleet/pools/base/agents.yaml")
+	if err != nil || !strings.Contains(string(pool), "hubURL: https://hub.example.com\n") {
+		t.Errorf("the pool is %s: %v", pool, err)
+	}
+
+	again := cloop(t, "fleet", "init", "my fleet")
+	if again.code != 1 || !strings.Contains(again.stderr, "are there already; nothing was written") {
+		t.Errorf("a second time: exit code %d: %s%s", again.code, again.stdout, again.stderr)
+	}
+}
+
+func TestFleetInitSaysWhatToReplace(t *testing.T) {
+	noHub(t)
+	dir := t.TempDir()
+	t.Chdir(dir)
+	edit(t, filepath.Join(dir, "README.md"), "mine\n")
+	got := cloop(t, "fleet", "init", "-o", "json")
+	var shown struct{ Files, Kept, Next []string }
+	if err := json.Unmarshal([]byte(got.stdout), &shown); err != nil {
+		t.Fatalf("exit code %d: %v: %s%s", got.code, err, got.stdout, got.stderr)
+	}
+	next := strings.Join(shown.Next, "\n")
+	if len(shown.Kept) != 1 || !strings.Contains(next, "replace https://cloop.example.com:8443") || !strings.Contains(next, "replace https://git.example.com/platform/fleet.git") {
+		t.Errorf("shown %+v", shown)
+	}
+}
+
+func TestFleetInitTakesTheCloneAndTheEnvironment(t *testing.T) {
+	noHub(t)
+	dir := t.TempDir()
+	gitIn(t, dir, "init", "--quiet")
+	gitIn(t, dir, "remote", "add", "origin", "https://bot:of-the-clone@git.example.com/a/fleet.git")
+	t.Setenv("CLOOP_HUB", "https://hub.example.com:8443")
+	t.Setenv("CLOOP_HUB_PIN", "sha256:AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA=")
+	got := cloop(t, "fleet", "init", dir, "--cluster", "only")
+	if got.code != 0 || strings.Contains(got.stdout, "replace") || strings.Contains(got.stdout, "init --initial-branch") {
+		t.Fatalf("exit code %d: %s%s", got.code, got.stdout, got.stderr)
+	}
+	for name, want := range map[string]string{
+		"pools/base/agents.yaml":       "hubCAPin: sha256:AAAA",
+		"bootstrap/only/poolsync.yaml": "url: https://git.example.com/a/fleet.git\n",
+	} {
+		data, err := os.ReadFile(filepath.Join(dir, name))
+		if err != nil || !strings.Contains(string(data), want) || strings.Contains(string(data), "of-the-clone") {
+			t.Errorf("%s is %s: %v", name, data, err)
+		}
+	}
+	bad := cloop(t, "fleet", "init", t.TempDir(), "--cluster", "No", "--hub", "ftp://x")
+	if bad.code != 2 || !strings.Contains(bad.stderr, `"No" is no name`) || !strings.Contains(bad.stderr, "the hub's URL must be https") {
+		t.Errorf("exit code %d: %s%s", bad.code, bad.stdout, bad.stderr)
+	}
+}

@@ -1,0 +1,106 @@
+package scaffold
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io/fs"
+	"maps"
+	"os"
+	"path"
+	"path/filepath"
+	"slices"
+	"strings"
+)
+
+// OccupiedError names files that are there already.
+type OccupiedError struct{ Paths []string }
+
+// Error names the first few.
+func (e *OccupiedError) Error() string {
+	shown := e.Paths[:min(len(e.Paths), 5)]
+	text := strings.Join(shown, ", ")
+	if more := len(e.Paths) - len(shown); more > 0 {
+		text += fmt.Sprintf(" and %d more", more)
+	}
+	return text + " are there already; nothing was written: name an empty directory, or move them away"
+}
+
+// keeps are files that a new repository of a forge has, and that nothing
+// depends on: they stay as they are.
+var keeps = []string{"README.md"}
+
+// Write writes the files into a directory, which it makes where there is none,
+// and returns which it wrote and which it left as they were, in order. It writes
+// all that is to be written or, with an error, nothing.
+func Write(dir string, files map[string][]byte) (written, kept []string, err error) {
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return nil, nil, fmt.Errorf("make the repository's directory: %w", err)
+	}
+	// No link that lies in it may lead out of it.
+	root, err := os.OpenRoot(dir)
+	if err != nil {
+		return nil, nil, fmt.Errorf("open the repository's directory: %w", err)
+	}
+	defer func() { err = errors.Join(err, root.Close()) }()
+	names := slices.Sorted(maps.Keys(files))
+	var occupied []string
+	for _, name := range names {
+		switch _, err := root.Lstat(filepath.FromSlash(name)); {
+		case errors.Is(err, fs.ErrNotExist):
+			written = append(written, name)
+		case err == nil && slices.Contains(keeps, name):
+			kept = append(kept, name)
+		default:
+			occupied = append(occupied, name)
+		}
+	}
+	if len(occupied) > 0 {
+		return nil, nil, &OccupiedError{Paths: occupied}
+	}
+	var made []string
+	for _, name := range written {
+		created, err := write(root, name, files[name])
+		made = append(made, created...)
+		if err != nil {
+			return nil, nil, errors.Join(fmt.Errorf("write %s: %w", name, err), undo(root, made))
+		}
+	}
+	return written, kept, nil
+}
+
+// write makes one file and the directories above it, and returns what it made.
+func write(root *os.Root, name string, content []byte) (made []string, err error) {
+	for at, rest := "", path.Dir(name); rest != "." && rest != ""; {
+		first, more, _ := strings.Cut(rest, "/")
+		at, rest = path.Join(at, first), more
+		switch err := root.Mkdir(filepath.FromSlash(at), 0o755); {
+		case err == nil:
+			made = append(made, at)
+		case !errors.Is(err, fs.ErrExist):
+			return made, err
+		}
+	}
+	mode := fs.FileMode(0o644)
+	if bytes.HasPrefix(content, []byte("#!")) {
+		mode = 0o755
+	}
+	file, err := root.OpenFile(filepath.FromSlash(name), os.O_WRONLY|os.O_CREATE|os.O_EXCL, mode)
+	if err != nil {
+		return made, err
+	}
+	made = append(made, name)
+	_, err = file.Write(content)
+	return made, errors.Join(err, file.Close())
+}
+
+// undo removes what was made, the last first.
+func undo(root *os.Root, made []string) error {
+	var failed []error
+	for _, name := range slices.Backward(made) {
+		if err := root.Remove(filepath.FromSlash(name)); err != nil {
+			failed = append(failed, fmt.Errorf("remove it again: %w", err))
+		}
+	}
+	return errors.Join(failed...)
+}
