@@ -30,7 +30,7 @@ func (r *poolSyncReconciler) announceOutcome(ctx context.Context, p *syncPass, h
 	for i := range history.detected {
 		e := &history.detected[i]
 		log.Info("finds drift", "kind", e.Kind, "namespace", e.Namespace, "pool", e.Name, "path", e.Path, "cause", e.Cause, "manager", e.Manager)
-		r.events.record(p.sync, poolEvent{warning: true, reason: v1alpha1.ReasonDriftDetected, message: driftMessage(e), key: driftEventKey(e)})
+		r.events.record(p.sync, poolEvent{warning: true, reason: driftReason(e), message: driftMessage(e), key: driftEventKey(e)})
 	}
 	for i := range history.corrected {
 		e := &history.corrected[i]
@@ -65,6 +65,14 @@ func driftEventKey(e *v1alpha1.DriftEntry) string {
 
 // maxShown bounds a value in an Event, in bytes.
 const maxShown = 128
+
+// driftReason tells what somebody changed from what a commit would change.
+func driftReason(e *v1alpha1.DriftEntry) v1alpha1.Reason {
+	if e.Cause == v1alpha1.DriftCommitNotApplied {
+		return v1alpha1.ReasonCommitWaits
+	}
+	return v1alpha1.ReasonDriftDetected
+}
 
 func driftMessage(e *v1alpha1.DriftEntry) string {
 	message := fmt.Sprintf("%s %s/%s %s: Git has %s, the cluster %s (%s",

@@ -123,21 +123,37 @@ func (r *poolSyncReconciler) report(ctx context.Context, p *syncPass) error {
 }
 
 func (r *poolSyncReconciler) setDrifted(p *syncPass) {
-	open := 0
+	edited, waiting := 0, 0
 	for i := range p.status.Drift {
-		if p.status.Drift[i].Corrected == nil {
-			open++
+		switch e := &p.status.Drift[i]; {
+		case e.Corrected != nil:
+		case e.Cause == v1alpha1.DriftCommitNotApplied:
+			waiting++
+		default:
+			edited++
 		}
 	}
 	switch {
-	case open > 0:
+	case edited > 0:
 		r.set(p, v1alpha1.ConditionDrifted, metav1.ConditionTrue, v1alpha1.ReasonDriftDetected,
-			fmt.Sprintf("the cluster differs from Git in %s; status.drift lists what: %s", count.Of(open, "field"), v1alpha1.ReasonDriftDetected.Remedy()))
+			fmt.Sprintf("the cluster differs from Git in %s; status.drift lists what: %s", count.Of(edited+waiting, "field"), driftRemedy(p.sync.Spec.Drift.Mode)))
+	case waiting > 0:
+		r.set(p, v1alpha1.ConditionDrifted, metav1.ConditionTrue, v1alpha1.ReasonCommitWaits,
+			fmt.Sprintf("Git's newest commit is not applied, which would change %s; status.drift lists what: %s", count.Of(waiting, "field"), v1alpha1.ReasonCommitWaits.Remedy()))
 	case len(p.status.Drift) > 0:
 		r.set(p, v1alpha1.ConditionDrifted, metav1.ConditionFalse, v1alpha1.ReasonDriftCorrected, "what differed is as Git says again; status.drift lists it for ten minutes")
 	case p.target != nil:
 		r.set(p, v1alpha1.ConditionDrifted, metav1.ConditionFalse, v1alpha1.ReasonNoDrift, "the cluster is as Git says")
 	}
+}
+
+// driftRemedy says what to do about an edit, which a sync undoes by itself unless it
+// is told not to.
+func driftRemedy(mode string) string {
+	if mode == v1alpha1.DriftReport {
+		return v1alpha1.ReasonDriftDetected.Remedy()
+	}
+	return "Git's values are put back, unless the conditions say what is in the way; to keep what the cluster has, change the field in Git"
 }
 
 // syncConditions are the conditions of a PoolSync.

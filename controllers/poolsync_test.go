@@ -86,6 +86,13 @@ func TestBadCommitChangesNothingAndARevertHeals(t *testing.T) {
 		t.Errorf("drift is %+v", entry)
 	}
 
+	if c := condition(s.get(), v1alpha1.ConditionDrifted); c.Reason != string(v1alpha1.ReasonCommitWaits) || strings.Contains(c.Message, "spec.drift.mode") {
+		t.Errorf("a commit that waits reads as an edit: %+v", c)
+	}
+	s.until("an Event says so", func() bool {
+		return len(s.events(v1alpha1.ReasonCommitWaits)) > 0 && len(s.events(v1alpha1.ReasonDriftDetected)) == 0
+	})
+
 	// The cluster is held to the last good commit meanwhile.
 	s.kubectlEdit("batch", `{"spec":{"maxRunners":1}}`)
 	s.until("the edit is undone", func() bool { return s.pool("batch").Spec.MaxRunners == 4 })
@@ -147,7 +154,7 @@ func TestReportModeOnlyReports(t *testing.T) {
 	if s.pool("batch").Spec.MaxRunners != 5 || s.pool("gpu").Spec.MaxRunners != 3 || condition(sync, v1alpha1.ConditionReady).Status != metav1.ConditionTrue {
 		t.Errorf("batch has %d, gpu %d", s.pool("batch").Spec.MaxRunners, s.pool("gpu").Spec.MaxRunners)
 	}
-	if c := condition(sync, v1alpha1.ConditionDrifted); c.Status != metav1.ConditionTrue || c.Reason != string(v1alpha1.ReasonDriftDetected) {
+	if c := condition(sync, v1alpha1.ConditionDrifted); c.Status != metav1.ConditionTrue || c.Reason != string(v1alpha1.ReasonDriftDetected) || !strings.Contains(c.Message, "set spec.drift.mode to Correct") {
 		t.Errorf("Drifted is %+v", c)
 	}
 	s.push(map[string]string{"pools/gpu.yaml": poolFile("gpu", 6)})

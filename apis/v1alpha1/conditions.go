@@ -70,6 +70,7 @@ const (
 	ReasonNoDrift                 Reason = "NoDrift"
 	ReasonDriftDetected           Reason = "DriftDetected"
 	ReasonDriftCorrected          Reason = "DriftCorrected"
+	ReasonCommitWaits             Reason = "CommitWaits"
 )
 
 // Causes of a DriftEntry.
@@ -104,6 +105,7 @@ var remedies = map[Reason]string{
 	ReasonPruneFailed:          "read the API server's message: usually a right that the applying account lacks",
 	ReasonPruneNeedsApproval:   "if the deletions are meant, annotate the PoolSync with cloop.dev/approve-prune and the revision",
 	ReasonOwnedByAnother:       "leave the object in one of the two overlays; where the other PoolSync is gone for good, remove the labels poolsync.cloop.dev/name and poolsync.cloop.dev/namespace from the object",
+	ReasonCommitWaits:          "see the condition Ready: it says what keeps the commit from being applied",
 	ReasonDriftDetected:        "change the field in Git, or set spec.drift.mode to Correct to have Git's value restored",
 }
 

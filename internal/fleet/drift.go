@@ -54,8 +54,11 @@ const (
 	SurfaceHubCluster = "hub-cluster"
 )
 
-// Causes that only a clone can have, beside those of v1alpha1.
+// Causes that only this report can have, beside those of v1alpha1.
 const (
+	// CauseBeingDeleted is an object that the cluster has for as long as its
+	// runners need to finish, whatever Git wants.
+	CauseBeingDeleted = "BeingDeleted"
 	// CauseNotPushed is a difference that what is only in this clone makes.
 	CauseNotPushed = "NotPushed"
 	// CauseCloneBehind is a difference to a commit that is not the newest one.

@@ -54,6 +54,7 @@ func clusterField(obj *unstructured.Unstructured) FieldDrift {
 // executorPool compares one ExecutorPool that the cluster has.
 func (d *drift) executorPool(c *ClusterSurface, want, have *unstructured.Unstructured) {
 	sync := c.syncOf(have)
+	leaving := have.GetDeletionTimestamp()
 	if want == nil {
 		if have.GetLabels()[v1alpha1.LabelPoolSyncName] == "" {
 			d.note("%s in cluster %s is not in Git", describe(have), c.Name)
@@ -62,6 +63,16 @@ func (d *drift) executorPool(c *ClusterSurface, want, have *unstructured.Unstruc
 		field := clusterField(have)
 		field.Cluster = have.Object["spec"]
 		field.Cause = c.cause(sync, have, "")
+		if leaving != nil {
+			field.Cause, field.Since = CauseBeingDeleted, timeOrNil(leaving.Time)
+		}
+		d.add(HubPoolName(have), c.Name, field)
+		return
+	}
+	if leaving != nil {
+		// It is as good as gone, however alike the two are.
+		field := clusterField(have)
+		field.Git, field.Cause, field.Since = want.Object["spec"], CauseBeingDeleted, timeOrNil(leaving.Time)
 		d.add(HubPoolName(have), c.Name, field)
 		return
 	}

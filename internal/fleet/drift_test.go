@@ -112,6 +112,13 @@ func TestDrift(t *testing.T) {
 			in.Clusters[0].Git = []fleet.Rendered{}
 			in.Clusters[0].Syncs[0].Status.LastAppliedRevision = older
 		}, []string{"git-cluster gpu  false false true Converging"}},
+		{"the pool is being deleted", func(_ *testing.T, in *fleet.DriftInput) {
+			in.Clusters[0].Live[0].SetDeletionTimestamp(&metav1.Time{Time: time.Now()})
+		}, []string{"git-cluster gpu  true false false BeingDeleted"}},
+		{"the pool is being deleted because Git says so", func(_ *testing.T, in *fleet.DriftInput) {
+			in.Clusters[0].Git = []fleet.Rendered{}
+			in.Clusters[0].Live[0].SetDeletionTimestamp(&metav1.Time{Time: time.Now()})
+		}, []string{"git-cluster gpu  false false true BeingDeleted"}},
 		{"the hub was edited", func(_ *testing.T, in *fleet.DriftInput) { in.Hub.Pools[0].MaxRunners = 8 },
 			[]string{"git-hub gpu /spec/maxRunners 4 8 <nil> HubEdited"}},
 		{"the hub is on its way", func(_ *testing.T, in *fleet.DriftInput) {
@@ -221,7 +228,7 @@ func TestDriftSaysWhatItCouldNotCompare(t *testing.T) {
 }
 
 func TestEveryCauseHasARemedy(t *testing.T) {
-	for _, cause := range []string{v1alpha1.DriftCommitNotApplied, v1alpha1.DriftClusterEdited, v1alpha1.DriftHubEdited, v1alpha1.DriftConverging, v1alpha1.DriftRuleBroken, fleet.CauseNotPushed, fleet.CauseCloneBehind} {
+	for _, cause := range []string{v1alpha1.DriftCommitNotApplied, v1alpha1.DriftClusterEdited, v1alpha1.DriftHubEdited, v1alpha1.DriftConverging, v1alpha1.DriftRuleBroken, fleet.CauseBeingDeleted, fleet.CauseNotPushed, fleet.CauseCloneBehind} {
 		if fleet.CauseRemedy(cause) == "" {
 			t.Errorf("%s has no remedy", cause)
 		}

@@ -17,6 +17,7 @@ var causeRemedies = map[string]string{
 	v1alpha1.DriftClusterEdited:    "commit the change, or let the PoolSync restore Git's value",
 	v1alpha1.DriftHubEdited:        "commit the change, or let the hub's sync restore Git's value",
 	v1alpha1.DriftConverging:       "wait for the sync, or hurry it with `cloop fleet reconcile`",
+	CauseBeingDeleted:              "wait: it goes when its runners have finished, and is made again where Git still wants it",
 	CauseNotPushed:                 "commit it if it is not, and push it: hub and clusters follow the remote, which does not have it",
 	CauseCloneBehind:               "run `git pull` and compare again",
 	v1alpha1.DriftRuleBroken:       "change one of the two in Git; `cloop fleet check` shows the rule",
