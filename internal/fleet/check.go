@@ -126,6 +126,9 @@ func (o Checking) Check(ctx context.Context, root string, paths ...string) (*Rep
 			return nil, err
 		}
 	}
+	if err := c.twice(ctx, b); err != nil {
+		return nil, err
+	}
 	if len(problems) > 0 {
 		// What cannot be searched belongs to no root.
 		r := c.begin(".", nil)

@@ -25,6 +25,9 @@ type checker struct {
 	spans      [][2]int
 	suppressed []suppressed
 	government government
+	// syncs are the PoolSyncs, cluster by cluster; see twice.
+	syncs    [][]*facts
+	rendered map[string][]*facts
 	// files: root and file → index of the subject.
 	files map[[2]string]int
 	// pools and hubPools of all roots, for the rules between them.
@@ -90,14 +93,14 @@ func (c *checker) each(ctx context.Context, b *builder, at root, check func(vari
 
 func (c *checker) kustomized(at root, v variant, out *rendering) {
 	r := c.begin(at.name(v), v.variables)
-	r.path = at.path
+	r.path, r.together = at.path, true
 	r.rendering(out)
 	r.end()
 }
 
 func (c *checker) plainRoot(ctx context.Context, b *builder, at root, v variant) error {
 	r := c.begin(at.name(v), v.variables)
-	r.path = at.path
+	r.path, r.together = at.path, at.applied
 	r.decided = v != (variant{})
 	if err := r.plain(ctx, b, at); err != nil {
 		return err
@@ -111,8 +114,11 @@ type rootChecker struct {
 	*checker
 	report RootReport
 	// path is the root's, without the way in which it is applied.
-	path   string
-	before int
+	path string
+	// together: one cluster gets the whole of it. A plain directory that nothing
+	// applies may be a collection for several.
+	together bool
+	before   int
 	// variables of the root; decided says that they were looked for.
 	variables *Variables
 	decided   bool
@@ -186,7 +192,7 @@ func (r *rootChecker) object(f *facts) {
 		return
 	}
 	r.pools = append(r.pools, f.half)
-	key := f.half.hubURL + "|" + f.half.hubPool
+	key := f.half.serves()
 	if first, ok := r.serving[key]; ok {
 		r.find(subject, f.problem(RuleDuplicatePool, f.half.field, fmt.Sprintf("hub pool %s is served by %s already", f.half.hubPool, first)))
 		return
@@ -198,6 +204,7 @@ func (r *rootChecker) end() {
 	r.checker.spans = append(r.checker.spans, [2]int{r.before, len(r.findings)})
 	r.report.Failed, r.report.Pools = anyError(r.findings[r.before:]), len(r.named)
 	maps.Copy(r.checker.named, r.named)
+	r.keepSyncs()
 	total := r.checker.report
 	total.Roots = append(total.Roots, r.report)
 	total.Documents += r.report.Documents
@@ -227,6 +234,8 @@ type facts struct {
 	own *policy.Input
 	// half is nil unless the object is one.
 	half *half
+	// sync is nil unless the object is a PoolSync.
+	sync *synced
 }
 
 // placed is where a problem with a field is put.
@@ -261,11 +270,16 @@ func (c *checker) judge(o *renderedObject) *facts {
 	executor := isKind(o.Object, v1alpha1.ExecutorPoolKind)
 	if !executor && !isKind(o.Object, v1alpha1.HubPoolKind) {
 		f.keep(o, "metadata.name")
+		if isKind(o.Object, v1alpha1.PoolSyncKind) {
+			f.sync = syncOf(o.Object)
+			f.keepAlso(o, "spec.path")
+		}
 		return f
 	}
 	f.half = &half{facts: f, executor: executor, hubPool: HubPoolName(o.Object), field: "metadata.name"}
 	f.half.maximum, f.half.limited, _ = unstructured.NestedInt64(o.Object.Object, "spec", "maxRunners")
 	if !executor {
+		f.half.hubURL, _, _ = unstructured.NestedString(o.Object.Object, "spec", "hub", "url")
 		f.half.labels = labelsOf(o.Object, "labels")
 		f.keep(o, "metadata.name")
 		return f
@@ -274,7 +288,7 @@ func (c *checker) judge(o *renderedObject) *facts {
 	f.half.hubURL = strings.TrimRight(hub, "/")
 	f.half.field = hubPoolField(o.Object)
 	f.half.labels = labelsOf(o.Object, "runnerLabels")
-	paths := []string{"metadata.name", "spec.maxRunners"}
+	paths := []string{"metadata.name", "spec.maxRunners", "spec.hubURL"}
 	if f.half.field != "metadata.name" {
 		paths = append(paths, f.half.field)
 	}

@@ -2,6 +2,8 @@ package fleet
 
 import (
 	"fmt"
+	"net/url"
+	"strings"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
@@ -29,15 +31,7 @@ func hubPoolField(obj *unstructured.Unstructured) string {
 
 // between applies the rules that join the two halves of a pool.
 func (c *checker) between() {
-	defined := map[string]*half{}
-	for _, hub := range c.hubPools {
-		if first, ok := defined[hub.hubPool]; ok && first.root == hub.root {
-			c.find(hub.subject, hub.problem(RuleDuplicateHubPool, "metadata.name", fmt.Sprintf("hub pool %s is defined at %s:%d already", hub.hubPool, first.file, first.line)))
-			continue
-		} else if !ok {
-			defined[hub.hubPool] = hub
-		}
-	}
+	defined := c.definitions()
 	served := map[string]bool{}
 	for _, pool := range c.pools {
 		served[pool.hubPool] = true
@@ -49,6 +43,7 @@ func (c *checker) between() {
 			c.find(pool.subject, pool.problem(RulePoolWithoutHubPool, pool.field, fmt.Sprintf("no HubPool defines hub pool %s", pool.hubPool)))
 		}
 	}
+	c.compareHubs(defined)
 	if len(c.pools) == 0 {
 		return
 	}
@@ -57,6 +52,58 @@ func (c *checker) between() {
 			c.find(hub.subject, hub.problem(RuleHubPoolWithoutPool, "metadata.name", fmt.Sprintf("no ExecutorPool serves hub pool %s", name)))
 		}
 	}
+}
+
+// definitions: hub pool → the first HubPool that defines it. Each hub has a root
+// of its own, so that two roots may define the same.
+func (c *checker) definitions() map[string]*half {
+	defined, inRoot := map[string]*half{}, map[[2]string]*half{}
+	for _, hub := range c.hubPools {
+		key := [2]string{hub.root, hub.hubPool}
+		if first, ok := inRoot[key]; ok {
+			c.find(hub.subject, hub.problem(RuleDuplicateHubPool, "metadata.name", fmt.Sprintf("hub pool %s is defined at %s:%d already", hub.hubPool, first.file, first.line)))
+			continue
+		}
+		inRoot[key] = hub
+		if defined[hub.hubPool] == nil {
+			defined[hub.hubPool] = hub
+		}
+	}
+	return defined
+}
+
+// compareHubs holds the clusters of each hub pool to one hub: that of its
+// HubPool, or else that of the first cluster.
+func (c *checker) compareHubs(defined map[string]*half) {
+	first := map[string]*half{}
+	for _, pool := range c.pools {
+		address := hubAddress(pool.hubURL)
+		if address == "" {
+			continue
+		}
+		if hub := defined[pool.hubPool]; hub != nil && hub.hubURL != "" {
+			if hubAddress(hub.hubURL) != address {
+				c.find(pool.subject, pool.problem(RuleHubURLDisagrees, "spec.hubURL", fmt.Sprintf("the HubPool is pushed to %s (%s:%d)", hub.hubURL, hub.file, hub.line)))
+			}
+			continue
+		}
+		before := first[pool.hubPool]
+		if before == nil {
+			first[pool.hubPool] = pool
+		} else if hubAddress(before.hubURL) != address {
+			c.find(pool.subject, pool.problem(RuleHubURLsDiffer, "spec.hubURL", fmt.Sprintf("%s serves hub pool %s at %s (%s:%d)", before.object, pool.hubPool, before.hubURL, before.file, before.line)))
+		}
+	}
+}
+
+// hubAddress is equal for addresses that are spelt in several ways.
+func hubAddress(text string) string {
+	address, err := url.Parse(strings.TrimRight(text, "/"))
+	if err != nil {
+		return text
+	}
+	address.Scheme, address.Host = strings.ToLower(address.Scheme), strings.TrimSuffix(strings.ToLower(address.Host), ":443")
+	return address.String()
 }
 
 func (c *checker) compareHalves(pool, hub *half) {

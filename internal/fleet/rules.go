@@ -101,7 +101,7 @@ var rules = map[string]Rule{
 		Remedy: "write the same address in spec.hubURL and in the HubPool's spec.hub.url"},
 	RuleHubURLsDiffer: {Severity: schemas.SeverityWarning, Meaning: "Clusters that serve one hub pool name different hubs. Only where several hubs sync the repository does each have such a pool.",
 		Remedy: "write the same address in both, or ignore it with the reason that there are several hubs"},
-	RuleObjectInTwoSyncs: {Severity: schemas.SeverityError, Meaning: "Two PoolSyncs of one cluster apply one object, or serve one hub pool with two.",
+	RuleObjectInTwoSyncs: {Severity: schemas.SeverityError, Meaning: "Two PoolSyncs of one cluster apply one object. Each undoes what the other does.",
 		Remedy: "leave it in one of the two paths"},
 	policy.RuleConfig: {Severity: schemas.SeverityError, Fixed: true, Meaning: "A file of .cloop, or a comment that turns a rule off, says what cannot be meant.",
 		Remedy: "correct it at the line"},

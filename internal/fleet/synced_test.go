@@ -1,0 +1,104 @@
+package fleet_test
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+)
+
+func syncing(name, path, url string) string {
+	return fmt.Sprintf(`apiVersion: cloop.dev/v1alpha1
+kind: PoolSync
+metadata: {name: %s, namespace: cloop-fleet}
+spec:
+  path: %s
+  source: {git: {url: %s}}
+---
+`, name, path, url)
+}
+
+func TestCheckOfSeveralPoolSyncs(t *testing.T) {
+	const here, there = "https://git.example.com/fleet", "https://git.example.com/other"
+	second := strings.Replace(basePool, "name: gpu\n", "name: gpu2\n", 1) + "  hubPool: gpu\n"
+	twice := []string{"object-in-two-syncs bootstrap/syncs.yaml:12:3 spec.path"}
+	for name, test := range map[string]struct {
+		syncs   string
+		changes map[string]string
+		want    []string
+	}{
+		"one":                    {syncing("a", "./clusters/eu", here), nil, nil},
+		"two paths":              {syncing("a", "./clusters/eu", here) + syncing("b", "./extra", here), map[string]string{"extra/kustomization.yaml": "resources: [sa.yaml]\n", "extra/sa.yaml": "apiVersion: v1\nkind: ServiceAccount\nmetadata: {name: a}\n"}, nil},
+		"one path":               {syncing("a", "./clusters/eu", here) + syncing("b", "clusters/eu/", here), nil, twice},
+		"two repositories":       {syncing("a", "./clusters/eu", here) + syncing("b", "./clusters/eu", there), nil, nil},
+		"a base of the other":    {syncing("a", "./clusters/eu", here) + syncing("b", "./pools/base", here), map[string]string{"clusters/eu/kustomization.yaml": "namespace: cloop-fleet\nresources: [../../pools/base]\n"}, twice},
+		"a base, elsewhere":      {syncing("a", "./clusters/eu", here) + syncing("b", "./pools/base", here), nil, nil},
+		"a path that is nowhere": {syncing("a", "./nowhere", here) + syncing("b", "./nowhere/else", here), nil, nil},
+		"one hub pool": {syncing("a", "./clusters/eu", here) + syncing("b", "./extra", here), map[string]string{"extra/kustomization.yaml": "namespace: x\nresources: [gpu2.yaml]\n", "extra/gpu2.yaml": second},
+			[]string{"duplicate-pool extra/gpu2.yaml:11:3 spec.hubPool"}},
+		"a collection for several clusters": {syncing("a", "./clusters/eu", here) + syncing("b", "./clusters/eu", here), map[string]string{"bootstrap/kustomization.yaml": ""}, nil},
+		"one hub pool of two clusters": {syncing("a", "./clusters/eu", here), map[string]string{"extra/kustomization.yaml": "namespace: x\nresources: [gpu2.yaml]\n", "extra/gpu2.yaml": second,
+			"bootstrap2/kustomization.yaml": "resources: [s.yaml]\n", "bootstrap2/s.yaml": syncing("b", "./extra", here)}, nil},
+	} {
+		t.Run(name, func(t *testing.T) {
+			files := with(sound(), map[string]string{"bootstrap/kustomization.yaml": "resources: [syncs.yaml]\n", "bootstrap/syncs.yaml": test.syncs})
+			report := check(t, with(files, test.changes))
+			if got := places(report); !slices.Equal(got, test.want) && len(got)+len(test.want) > 0 {
+				t.Errorf("problems\n%v\nwant\n%v\n%v", got, test.want, report.Problems)
+			}
+		})
+	}
+}
+
+func TestCheckComparesHubs(t *testing.T) {
+	pushed := func(url string) string { return hubPool + "  hub: {url: " + url + ", tokenSecretRef: {name: t}}\n" }
+	us := map[string]string{
+		"clusters/us/kustomization.yaml": "resources: [../../pools/base]\npatches: [{path: p.yaml}]\n",
+		"clusters/us/p.yaml":             "apiVersion: cloop.dev/v1alpha1\nkind: ExecutorPool\nmetadata: {name: gpu}\nspec:\n  hubURL: https://cloop.example.org\n",
+	}
+	for name, test := range map[string]struct {
+		changes map[string]string
+		want    []string
+	}{
+		"the same":            {map[string]string{"hub/gpu.yaml": pushed("https://cloop.example.com")}, nil},
+		"spelt otherwise":     {map[string]string{"hub/gpu.yaml": pushed("https://Cloop.example.com:443/")}, nil},
+		"another":             {map[string]string{"hub/gpu.yaml": pushed("https://hub.example.com")}, []string{"hub-url-disagrees pools/base/gpu.yaml:7:3 spec.hubURL"}},
+		"of one cluster":      {with(map[string]string{"hub/gpu.yaml": pushed("https://cloop.example.com")}, us), []string{"hub-url-disagrees clusters/us/p.yaml:5:3 spec.hubURL"}},
+		"two clusters differ": {us, []string{"hub-urls-differ clusters/us/p.yaml:5:3 spec.hubURL"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			report := check(t, with(sound(), test.changes))
+			if got := places(report); !slices.Equal(got, test.want) && len(got)+len(test.want) > 0 {
+				t.Errorf("problems\n%v\nwant\n%v\n%v", got, test.want, report.Problems)
+			}
+		})
+	}
+}
+
+// Each hub has a root, and each root may define a pool only once.
+func TestCheckOfTwoHubs(t *testing.T) {
+	report := check(t, with(sound(), map[string]string{
+		"hub2/kustomization.yaml": "resources: [gpu.yaml]\n",
+		"hub2/gpu.yaml":           hubPool + "---\n" + strings.Replace(hubPool, "namespace: fleet", "namespace: other", 1),
+	}))
+	if got, want := places(report), []string{"duplicate-hubpool hub2/gpu.yaml:14:3 metadata.name"}; !slices.Equal(got, want) {
+		t.Errorf("problems %v, want %v", got, want)
+	}
+}
+
+// What the schema says of an audience stands at the entry.
+func TestCheckOfAnAudience(t *testing.T) {
+	for entry, want := range map[string]bool{
+		"user:alice@example.com": true, "group:ml-team": true, "role:admin": true,
+		"alice": false, "user:": false, "user: alice": false, "users:alice": false, "group:a b": false, "": false, "User:alice": false,
+	} {
+		report := check(t, with(sound(), map[string]string{"hub/gpu.yaml": hubPool + "  audience:\n  - group:ml\n  - \"" + entry + "\"\n"}))
+		if got := places(report); want != (len(got) == 0) || !want && got[0] != "schema hub/gpu.yaml:12:5 spec.audience[1]" {
+			t.Errorf("of %q: %v", entry, got)
+		}
+	}
+	report := check(t, with(sound(), map[string]string{"hub/gpu.yaml": hubPool + "  audience:\n  - group:ml\n  - group:ml\n"}))
+	if got := places(report); len(got) != 1 || got[0] != "schema hub/gpu.yaml:12:5 spec.audience[1]" {
+		t.Errorf("of one entry twice: %v", got)
+	}
+}
