@@ -130,7 +130,9 @@ func isKind(obj *unstructured.Unstructured, kind string) bool {
 // which they apply. Without layers its document has the positions itself.
 type renderedObject struct {
 	Rendered
-	layers []layer
+	layers []*layer
+	// siblings are all objects of the root, where values are taken from others.
+	siblings []*renderedObject
 	// variables: pointer to a field that is one variable's value → where that is
 	// given.
 	variables map[string]placed

@@ -160,7 +160,7 @@ func TestBuildSourcesThroughPrefixGeneratorAndComponent(t *testing.T) {
 	}
 	slices.Sort(got)
 	want := []string{
-		"ConfigMap eu/kustomization.yaml:1 map[]",
+		"ConfigMap eu/kustomization.yaml:5 map[]",
 		"ExecutorPool base/two.yaml:14 map[]",
 		"ExecutorPool base/two.yaml:3 map[]",
 		"ServiceAccount component/sa.yaml:1 map[keep:me]",

@@ -318,11 +318,11 @@ func (c *checker) verdict(o *renderedObject) []schemas.Problem {
 		return []schemas.Problem{o.locate(problem)}
 	}
 	problems := c.validator.Validate(o.Document)
-	if len(o.layers) == 0 {
-		return problems
-	}
 	for i := range problems {
-		problems[i] = o.locate(problems[i])
+		// A document that is its only layer has positions of its own.
+		if len(o.layers) > 0 || o.variables != nil || problems[i].Rule == schemas.RuleMetadata {
+			problems[i] = o.locate(problems[i])
+		}
 	}
 	return problems
 }

@@ -1,13 +1,5 @@
 package fleet
 
-// SetMaxTracking bounds what may be spent on noting sources, and returns what
-// undoes it.
-func SetMaxTracking(n int) (undo func()) {
-	before := maxTracking
-	maxTracking = n
-	return func() { maxTracking = before }
-}
-
 // Timeouts are the bounds on the dealings with a Git server.
 type Timeouts = timeouts
 

@@ -167,7 +167,7 @@ func sizeOf(node *yaml.Node) int64 {
 }
 
 // grows takes a kustomization into account, once what it refers to was read.
-// first is the index of the first layer that came with it.
+// first is the index of the first layer that it changes.
 func (s *scan) grows(dir string, document *yaml.Node, k *kustomizationFile, size, first int) {
 	objects := 0
 	for i := first; i < len(s.layers); i++ {

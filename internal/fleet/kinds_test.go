@@ -116,7 +116,7 @@ secretGenerator:
   literals: [gpu=x]
   options: {disableNameSuffixHash: true}
 `
-	spec := onlyPool(t, files, "kind-not-applied")
+	spec := onlyPool(t, files, "kind-not-applied", "kind-not-applied")
 	if name := dig(spec, "poolCredentialSecretRef", "name").(string); len(name) != len("eu-gpu-pool-credential-")+10 || name[:23] != "eu-gpu-pool-credential-" {
 		t.Errorf("the credential is %q, want it with prefix and hash", name)
 	}

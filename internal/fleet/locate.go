@@ -1,38 +1,83 @@
 package fleet
 
 import (
+	"maps"
+	"slices"
 	"strconv"
 	"strings"
+
+	"k8s.io/apimachinery/pkg/util/validation"
 
 	"cloop.dev/cloop/schemas"
 )
 
-// locate puts a problem with an object at the place in the repository that sets
-// the field: the last document or patch that has it. A field that none has, one
-// that is missing or that a transformer made, is put at its nearest ancestor in
-// the object's own document, or at the entry of a list that it is missing from.
+// locate puts a problem with an object at the place in the repository that
+// wrote the field last: a document, a patch, a transformer, the source of a
+// replacement, or a variable's value. A field that none has is put at the
+// innermost part that is there, in the object's own document or where else that
+// is written.
 func (o *renderedObject) locate(problem schemas.Problem) schemas.Problem {
 	pointer, _ := pointerOf(o.Object.Object, problem.Field())
-	if at, ok := o.madeWhole(pointer); ok {
-		problem.File, problem.Line, problem.Column = at.file, int(at.line), int(at.column)
-		return problem
+	if problem.Rule == schemas.RuleMetadata {
+		pointer = o.entryQuoted(pointer, problem.Message)
+	}
+	at := o.at(pointer, 0)
+	problem.File, problem.Line, problem.Column = at.file, int(at.line), int(at.column)
+	return problem
+}
+
+// at is the place that wrote a field last.
+func (o *renderedObject) at(pointer string, depth int) placed {
+	if given, ok := o.madeWhole(pointer); ok {
+		return given
 	}
 	if len(o.layers) == 0 {
-		problem.File = o.File
-		problem.Line, problem.Column = o.Position(pointer)
-		return problem
+		line, column := o.Position(pointer)
+		return placed{file: o.File, line: int32(line), column: int32(column)}
 	}
-	if o.setBy(&problem, pointer) {
-		return problem
+	if found, ok := o.setBy(pointer, depth); ok {
+		return found
 	}
-	if entry := entryOf(o.Object.Object, pointer); entry != "" && o.setBy(&problem, entry) {
-		return problem
+	if entry := entryOf(o.Object.Object, pointer); entry != "" {
+		if found, ok := o.setBy(entry, depth); ok {
+			return found
+		}
 	}
-	problem.File, problem.Line, problem.Column = o.File, o.Line, 1
-	if own := o.layers[0]; own.document != nil && !own.patch {
-		problem.Line, problem.Column = own.document.Position(pointer)
+	own := o.own()
+	if held := heldOf(o.Object.Object, pointer); held != "" && (own == nil || !own.has(held)) {
+		if found, ok := o.setBy(held, depth); ok {
+			return found
+		}
 	}
-	return problem
+	if own == nil {
+		return placed{file: o.File, line: int32(o.Line), column: 1}
+	}
+	line, column := own.document.Position(pointer)
+	return placed{file: own.file, line: int32(line), column: int32(column)}
+}
+
+// entryQuoted goes from labels or annotations to the one that a message quotes:
+// an API server names only the whole map.
+func (o *renderedObject) entryQuoted(pointer, message string) string {
+	if pointer != "/metadata/labels" && pointer != "/metadata/annotations" {
+		return pointer
+	}
+	entries, _ := lookup(o.Object.Object, pointer)
+	of, _ := entries.(map[string]any)
+	for _, key := range slices.Sorted(maps.Keys(of)) {
+		value, _ := of[key].(string)
+		if len(validation.IsQualifiedName(key)) > 0 && strings.Contains(message, strconv.Quote(key)) ||
+			len(validation.IsValidLabelValue(value)) > 0 && strings.Contains(message, strconv.Quote(value)) {
+			return pointer + "/" + escape(key)
+		}
+	}
+	return pointer
+}
+
+// has says whether a layer's document has a field.
+func (l *layer) has(pointer string) bool {
+	_, ok := lookup(l.document.Object.Object, pointer)
+	return ok
 }
 
 // madeWhole is where the value of a variable is given that alone made a field,
@@ -46,25 +91,45 @@ func (o *renderedObject) madeWhole(pointer string) (placed, bool) {
 	return placed{}, false
 }
 
-// setBy puts a problem where the last layer that sets the field does.
-func (o *renderedObject) setBy(problem *schemas.Problem, pointer string) bool {
+// setBy is where the last layer that sets the field does.
+func (o *renderedObject) setBy(pointer string, depth int) (placed, bool) {
 	for i := len(o.layers) - 1; i >= 0 && pointer != ""; i-- {
-		layer := &o.layers[i]
-		// A patch repeats the identity of what it patches; only the object's own
-		// document gives it.
-		if layer.patch && identifies(pointer) {
-			continue
+		l := o.layers[i]
+		var found placed
+		var ok bool
+		switch {
+		case l.fields != nil:
+			found, ok = l.changes(o, pointer)
+		case l.copied != nil:
+			found, ok = l.copies(o, pointer, depth)
+		case l.patch && l.document != nil && identifies(pointer):
+			// It repeats the identity of what it patches.
+		case l.document != nil:
+			found, ok = l.writes(inLayer(o.Object.Object, l.document.Object.Object, pointer))
+		default:
+			found, ok = l.operates(o, pointer)
 		}
-		own := pointer
-		if layer.document != nil {
-			own = inLayer(o.Object.Object, layer.document.Object.Object, pointer)
-		}
-		if line, column, ok := layer.sets(own); ok {
-			problem.File, problem.Line, problem.Column = layer.file, line, column
-			return true
+		if ok {
+			return found, true
 		}
 	}
-	return false
+	return placed{}, false
+}
+
+// heldOf cuts a pointer down to what the object has of it; empty where that is
+// all of it or nothing.
+func heldOf(object map[string]any, pointer string) string {
+	var value any = object
+	var held strings.Builder
+	for _, token := range tokens(pointer) {
+		next, ok := lookup(value, "/"+escape(token))
+		if !ok {
+			return held.String()
+		}
+		held.WriteString("/" + escape(token))
+		value = next
+	}
+	return ""
 }
 
 // entryOf cuts a pointer to a field that the object lacks down to what it has,
@@ -145,27 +210,76 @@ func identifies(pointer string) bool {
 	return false
 }
 
-// sets says where the layer sets, or removes, a field or a part of it.
-func (l *layer) sets(pointer string) (line, column int, ok bool) {
-	if l.document != nil {
-		if _, exists := lookup(l.document.Object.Object, pointer); !exists {
-			return 0, 0, false
-		}
-		line, column = l.document.Position(pointer)
-		return line, column, true
+// writes says where a document sets a field, or removes it with a null.
+func (l *layer) writes(pointer string) (placed, bool) {
+	if !l.has(pointer) {
+		return placed{}, false
 	}
+	line, column := l.document.Position(pointer)
+	return placed{file: l.file, line: int32(line), column: int32(column)}, true
+}
+
+// operates says where a JSON patch sets, or removes, a field or a part of it.
+func (l *layer) operates(o *renderedObject, pointer string) (placed, bool) {
 	for i := len(l.operations) - 1; i >= 0; i-- {
 		op := &l.operations[i]
-		switch {
-		case op.Path == pointer, strings.HasPrefix(op.Path, pointer+"/"):
-			return op.line, op.column, true
-		case strings.HasPrefix(pointer, op.Path+"/"):
-			value := schemas.Document{Node: &op.Value, Line: op.line}
-			line, column = value.Position(strings.TrimPrefix(pointer, op.Path))
-			return line, column, true
+		rest, ok := op.reaches(o.Object.Object, pointer)
+		if !ok {
+			continue
 		}
+		line, column := op.line, op.column
+		if rest != "" && op.Value.Kind != 0 {
+			value := schemas.Document{Node: &op.Value, Line: op.line}
+			line, column = value.Position(rest)
+		}
+		return placed{file: l.file, line: int32(line), column: int32(column)}, true
 	}
-	return 0, 0, false
+	return placed{}, false
+}
+
+// reaches says whether an operation has written a field of the object as it was
+// rendered, a part of the field, or what it is in, and what then remains of the
+// pointer. An entry of a list may have moved since, so that its place counts
+// less than what it is.
+func (op *operation) reaches(object map[string]any, pointer string) (rest string, ok bool) {
+	if op.Op == "test" {
+		return "", false
+	}
+	path, have := tokens(op.Path), tokens(pointer)
+	var value any = object
+	for i, token := range path {
+		if i == len(have) {
+			return "", true
+		}
+		next, _ := lookup(value, "/"+escape(have[i]))
+		_, list := value.([]any)
+		switch last := i == len(path)-1; {
+		case list && last && op.Op == "add":
+			if !op.added(next) {
+				return "", false
+			}
+		case token != have[i]:
+			return "", false
+		}
+		value = next
+	}
+	for _, token := range have[len(path):] {
+		rest += "/" + escape(token)
+	}
+	return rest, true
+}
+
+// added says whether an entry of a list is what the operation adds.
+func (op *operation) added(entry any) bool {
+	var value any
+	if op.Value.Decode(&value) != nil {
+		return false
+	}
+	if own, ok := identityOf(value); ok {
+		other, _ := identityOf(entry)
+		return own == other
+	}
+	return canonical(value) == canonical(entry)
 }
 
 // lookup finds the value that a JSON pointer leads to. A null counts as there.

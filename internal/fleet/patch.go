@@ -163,7 +163,7 @@ func (s *scan) patch(file string, data []byte, at position, selected *target) {
 		s.growth.find(&document, 0)
 	}
 	if operations := decodeOperations(data, at); operations != nil {
-		s.layers = append(s.layers, layer{file: file, operations: operations, patch: true, target: selected})
+		s.add(layer{file: file, operations: operations, patch: true, target: selected})
 		return
 	}
 	documents, problems := schemas.Decode(file, data)
@@ -178,7 +178,7 @@ func (s *scan) patch(file string, data []byte, at position, selected *target) {
 	for i := range documents {
 		documents[i].Line += at.lines
 		at.move(documents[i].Node)
-		s.layers = append(s.layers, layer{file: file, document: &documents[i], patch: true, target: selected})
+		s.add(layer{file: file, document: &documents[i], patch: true, target: selected})
 	}
 }
 

@@ -30,19 +30,6 @@ const (
 	maxPlainFiles = 20_000
 )
 
-// layer is one place in the repository that sets fields of objects: a document
-// of a resource file, or a patch.
-type layer struct {
-	file string
-	// document is the resource or the strategic-merge patch; nil for a JSON patch.
-	document *schemas.Document
-	// operations of a JSON patch, in order.
-	operations []operation
-	patch      bool
-	// target selects what a patch applies to; nil: what the document names.
-	target *target
-}
-
 // scan reads the files that a root is rendered from, in the order in which
 // kustomize applies them, and finds what must not be rendered at all.
 type scan struct {
@@ -55,11 +42,17 @@ type scan struct {
 	layers  []layer
 	// comments that turn rules off; nil where nobody asks.
 	comments *comments
+	// from is the first layer that the kustomization which is read may change.
+	from int
+	// indexed: see index; nil until somebody asks.
+	indexed *index
 	// problems that have a position of their own, better than what kustomize says.
 	problems []schemas.Problem
 	// refused says that kustomize must not be let near the root: it would reach
 	// the network, or read without bounds.
 	refused bool
+	// blank says that the root's kustomization has no text.
+	blank bool
 }
 
 // kustomizationFile is what the scan needs of one; nodes keep their positions.
@@ -181,7 +174,10 @@ func (s *scan) read(name string) ([]byte, error) {
 
 // visit scans a directory with a kustomization. An error ends the scan; what is
 // merely wrong becomes a problem.
-func (s *scan) visit(ctx context.Context, dir, file string, depth int) error {
+//
+// from is the first layer that the kustomization may change: for a component, the
+// first of the kustomization that it is a part of.
+func (s *scan) visit(ctx context.Context, dir, file string, depth, from int) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
@@ -198,6 +194,7 @@ func (s *scan) visit(ctx context.Context, dir, file string, depth int) error {
 		return nil
 	}
 	if document.Kind == 0 {
+		s.blank = depth == 0
 		return nil
 	}
 	s.refuseRemote(file, &document, false)
@@ -206,11 +203,12 @@ func (s *scan) visit(ctx context.Context, dir, file string, depth int) error {
 	if err := document.Decode(&kustomization); err != nil {
 		s.syntax(file, err)
 	}
-	first := len(s.layers)
-	if err := s.follow(ctx, dir, file, &kustomization, depth); err != nil {
+	defer func(outer int) { s.from = outer }(s.from)
+	s.from = from
+	if err := s.follow(ctx, dir, file, &document, &kustomization, depth); err != nil {
 		return err
 	}
-	s.grows(dir, &document, &kustomization, len(data), first)
+	s.grows(dir, &document, &kustomization, len(data), from)
 	return s.growth.tooLarge()
 }
 
@@ -227,11 +225,19 @@ func (s *scan) syntax(file string, err error) {
 	s.problems = append(s.problems, problem)
 }
 
-// follow goes through what a kustomization refers to, in kustomize's order:
-// resources, then components, then patches.
-func (s *scan) follow(ctx context.Context, dir, file string, k *kustomizationFile, depth int) error {
-	for _, entry := range k.directories() {
-		if err := s.resource(ctx, dir, file, &entry, depth); err != nil {
+// follow goes through what a kustomization refers to, in the order in which
+// kustomize applies it.
+func (s *scan) follow(ctx context.Context, dir, file string, document *yaml.Node, k *kustomizationFile, depth int) error {
+	for _, list := range [][]yaml.Node{k.Resources, k.Bases} {
+		for i := range list {
+			if err := s.resource(ctx, dir, file, &list[i], depth, false); err != nil {
+				return err
+			}
+		}
+	}
+	s.generators(file, document)
+	for i := range k.Components {
+		if err := s.resource(ctx, dir, file, &k.Components[i], depth, true); err != nil {
 			return err
 		}
 	}
@@ -242,28 +248,42 @@ func (s *scan) follow(ctx context.Context, dir, file string, k *kustomizationFil
 			}
 		}
 	}
+	return s.transform(dir, file, document, k)
+}
+
+// transform goes through what a kustomization changes, in kustomize's order.
+func (s *scan) transform(dir, file string, document *yaml.Node, k *kustomizationFile) error {
 	for i := range k.PatchesStrategicMerge {
 		if err := s.strategicMerge(dir, file, &k.PatchesStrategicMerge[i]); err != nil {
 			return err
 		}
 	}
-	for i := range k.Replacements {
-		if err := s.replacementFile(dir, file, &k.Replacements[i].Path); err != nil {
+	for i := range k.Patches {
+		if err := s.patchEntry(dir, file, &k.Patches[i]); err != nil {
 			return err
 		}
 	}
-	for _, list := range [][]patchEntry{k.Patches, k.PatchesJSON6902} {
-		for i := range list {
-			if err := s.patchEntry(dir, file, &list[i]); err != nil {
-				return err
-			}
+	s.transformers(file, document)
+	for i := range k.PatchesJSON6902 {
+		if err := s.patchEntry(dir, file, &k.PatchesJSON6902[i]); err != nil {
+			return err
+		}
+	}
+	s.images(file, document)
+	_, list := entryNamed(document, "replacements")
+	for i := range k.Replacements {
+		if list != nil && list.Kind == yaml.SequenceNode && i < len(list.Content) {
+			s.replacements(file, list.Content[i])
+		}
+		if err := s.replacementFile(dir, file, &k.Replacements[i].Path); err != nil {
+			return err
 		}
 	}
 	return nil
 }
 
 // resource scans one entry of resources, bases or components.
-func (s *scan) resource(ctx context.Context, dir, file string, entry *yaml.Node, depth int) error {
+func (s *scan) resource(ctx context.Context, dir, file string, entry *yaml.Node, depth int, component bool) error {
 	name := path.Join(dir, entry.Value)
 	info, err := s.root.Stat(name)
 	if err != nil {
@@ -279,7 +299,11 @@ func (s *scan) resource(ctx context.Context, dir, file string, entry *yaml.Node,
 			s.missing(file, entry, err)
 			return nil
 		}
-		return s.visit(ctx, name, inner, depth+1)
+		from := len(s.layers)
+		if component {
+			from = s.from
+		}
+		return s.visit(ctx, name, inner, depth+1, from)
 	}
 	data, err := s.read(name)
 	if err != nil {
@@ -288,7 +312,7 @@ func (s *scan) resource(ctx context.Context, dir, file string, entry *yaml.Node,
 	documents, problems := schemas.Decode(name, data)
 	s.problems = append(s.problems, problems...)
 	for i := range documents {
-		s.layers = append(s.layers, layer{file: name, document: &documents[i]})
+		s.add(layer{file: name, document: &documents[i]})
 	}
 	return nil
 }
@@ -305,6 +329,7 @@ func (s *scan) replacementFile(dir, file string, entry *yaml.Node) error {
 	var document yaml.Node
 	if yaml.Unmarshal(data, &document) == nil {
 		s.growth.find(&document, 0)
+		s.replacements(path.Join(dir, entry.Value), &document)
 	}
 	return nil
 }
@@ -316,7 +341,7 @@ func (s *scan) plugin(ctx context.Context, dir, file string, entry *yaml.Node, d
 	info, err := s.root.Stat(name)
 	if err == nil && info.IsDir() {
 		before := len(s.layers)
-		err := s.resource(ctx, dir, file, entry, depth)
+		err := s.resource(ctx, dir, file, entry, depth, false)
 		for _, added := range s.layers[before:] {
 			if added.document != nil {
 				s.refuseRemote(added.file, added.document.Node, true)

@@ -209,7 +209,8 @@ func together(roots []root, appliers []applier, top string) []root {
 			}
 			kept = append(kept, r)
 		}
-		roots = append(kept, root{path: a.path, applied: true})
+		kept = append(kept, root{path: a.path, applied: true})
+		roots = kept
 	}
 	return roots
 }

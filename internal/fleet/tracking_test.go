@@ -2,7 +2,6 @@ package fleet_test
 
 import (
 	"fmt"
-	"reflect"
 	"strings"
 	"testing"
 	"time"
@@ -25,21 +24,8 @@ func patched(pools int) map[string]string {
 	return files
 }
 
-// Sources are the same whether kustomize notes them or the scan finds them.
-func TestSourcesWithoutTracking(t *testing.T) {
-	dir, v := repo(t, patched(12)), validator(t)
-	tracked, err := fleet.Check(t.Context(), v, dir)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(fleet.SetMaxTracking(0))
-	found, err := fleet.Check(t.Context(), v, dir)
-	if err != nil || len(found.Problems) != 12 || !reflect.DeepEqual(found, tracked) {
-		t.Errorf("reported\n%+v\n%v\nwant\n%+v", found, err, tracked)
-	}
-}
-
-// Noting each of four hundred patches on each of four hundred pools took minutes.
+// Having kustomize note each of four hundred patches on each of four hundred
+// pools took minutes.
 func TestManyPatchesAreRenderedInTime(t *testing.T) {
 	began := time.Now()
 	rendered, err := fleet.Build(t.Context(), repo(t, patched(400)), "eu")
