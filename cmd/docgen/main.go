@@ -21,6 +21,7 @@ import (
 
 	"cloop.dev/cloop/e2e/cluster"
 	"cloop.dev/cloop/internal/cli"
+	"cloop.dev/cloop/internal/fleet/rulepage"
 	"cloop.dev/cloop/internal/hub/api"
 )
 
@@ -51,12 +52,16 @@ func run(root string) error {
 	if err := os.WriteFile(filepath.Join(root, "e2e", "cluster", "kubernetes.version"), []byte(kubernetes+"\n"), 0o644); err != nil {
 		return err
 	}
+	rules, err := rulepage.Page()
+	if err != nil {
+		return err
+	}
 	folder := filepath.Join(root, "docs", "reference")
 	if err := os.MkdirAll(folder, 0o755); err != nil {
 		return err
 	}
 	for name, content := range map[string][]byte{
-		"commands.md": commands.Bytes(), "openapi.json": description, "reasons.md": reasons, "rules.md": rulesPage(),
+		"commands.md": commands.Bytes(), "openapi.json": description, "reasons.md": reasons, "rules.md": rules,
 	} {
 		if err := os.WriteFile(filepath.Join(folder, name), content, 0o644); err != nil {
 			return err
