@@ -137,6 +137,14 @@ var plainQuantity = regexp.MustCompile(`^[+-]?[0-9.]{1,40}([eE][+-]?[0-9]{1,2}|[
 
 // quantity writes an amount as a fraction, which every spelling of it shares.
 func quantity(value any) any {
+	if amount := Amount(value); amount != nil {
+		return amount.RatString()
+	}
+	return value
+}
+
+// Amount is a number or a quantity as a number; nil where the value is neither.
+func Amount(value any) *big.Rat {
 	var text string
 	switch amount := value.(type) {
 	case string:
@@ -147,17 +155,17 @@ func quantity(value any) any {
 		text = strconv.FormatFloat(amount, 'f', -1, 64)
 	}
 	if !plainQuantity.MatchString(text) {
-		return value
+		return nil
 	}
 	parsed, err := resource.ParseQuantity(text)
 	if err != nil {
-		return value
+		return nil
 	}
 	amount, ok := new(big.Rat).SetString(parsed.AsDec().String())
 	if !ok {
-		return value
+		return nil
 	}
-	return amount.RatString()
+	return amount
 }
 
 // canonical is a value as JSON with sorted keys; equal values have equal texts.

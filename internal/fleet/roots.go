@@ -1,0 +1,146 @@
+package fleet
+
+import (
+	"context"
+	"errors"
+	"slices"
+
+	"cloop.dev/cloop/schemas"
+)
+
+// Renderer renders the roots of a repository one by one as Check does, for
+// whoever compares what they render and does not ask where it comes from: the
+// places of problems, and SourcePath, are as far as names tell. It is used by one
+// goroutine at a time.
+type Renderer struct {
+	b *builder
+	// given are the values that the repository does not have.
+	given *Variables
+	// roots: path → the root that Roots found there.
+	roots map[string]root
+}
+
+// NewRenderer opens a repository's directory. Variables are as Checking has
+// them. Its error is ErrPathNotFound.
+func NewRenderer(dir string, given *Variables) (*Renderer, error) {
+	b, err := newBuilder(dir)
+	if err != nil {
+		return nil, pathError(dir, pathReason(err))
+	}
+	b.untracked = true
+	return &Renderer{b: b, given: given, roots: map[string]root{}}, nil
+}
+
+// Close ends it.
+func (r *Renderer) Close() { r.b.close() }
+
+// Roots lists the paths that a check of the whole repository renders. Its error
+// is ErrBuild.
+func (r *Renderer) Roots(ctx context.Context) ([]string, error) {
+	found, _, err := r.b.expand(ctx, nil)
+	if err != nil {
+		return nil, err
+	}
+	paths := make([]string, len(found))
+	for i, at := range found {
+		paths[i], r.roots[at.path] = at.path, at
+	}
+	return paths, nil
+}
+
+// Adopt has a path that another revision renders by itself, and this one does
+// not, rendered as it is there: of a plain directory as much as is a root there.
+func (r *Renderer) Adopt(other *Renderer) {
+	for path, at := range other.roots {
+		if _, known := r.roots[path]; !known && at.kustomization == "" {
+			r.roots[path] = at
+		}
+	}
+}
+
+// Way is one way in which a path is applied.
+type Way struct {
+	// By names the object of the repository that applies it; empty where none
+	// does.
+	By string
+	// Digest is equal for ways that replace the same variables by the same.
+	Digest string
+
+	variables *Variables
+}
+
+// Ways are those of a path, at least one. Its error is the context's.
+func (r *Renderer) Ways(ctx context.Context, path string) ([]Way, error) {
+	appliers, err := r.b.appliers(ctx)
+	if err != nil {
+		return nil, err
+	}
+	var ways []Way
+	for _, v := range variants(appliers, path, r.given) {
+		ways = append(ways, Way{By: v.by, Digest: v.variables.Digest(), variables: v.variables})
+	}
+	return ways, nil
+}
+
+// Render renders a path in each of the ways, in their order; what the objects
+// are like before variables are replaced is rendered once. The problems are those
+// of the path, and those of a way; what has a variable without a value is among
+// the objects as it was, and its problem has RuleUnresolvedVariable.
+//
+// Its error is ErrPathNotFound, also for a plain directory that is not rendered by
+// itself, or ErrBuild where the context ended.
+func (r *Renderer) Render(ctx context.Context, path string, ways []Way) ([]Rendering, error) {
+	out, err := r.render(ctx, path)
+	if err != nil {
+		return nil, err
+	}
+	all := make([]Rendering, len(ways))
+	for i, way := range ways {
+		one := rendering{objects: slices.Clone(out.objects), problems: slices.Clone(out.problems)}
+		one.substitute(way.variables)
+		all[i].Problems = one.problems
+		for j := range one.objects {
+			all[i].Objects = append(all[i].Objects, one.objects[j].Rendered)
+		}
+	}
+	return all, nil
+}
+
+// Rendering is what a path renders in one way.
+type Rendering struct {
+	Objects  []Rendered
+	Problems []schemas.Problem
+}
+
+func (r *Renderer) render(ctx context.Context, path string) (*rendering, error) {
+	clean, kustomization, err := r.b.find(path)
+	switch {
+	case err != nil:
+		return nil, err
+	case kustomization != "":
+		return r.b.taken(ctx, clean, kustomization)
+	}
+	at, known := r.roots[clean]
+	if !known || at.kustomization != "" {
+		return nil, pathError(path, errors.New("it is a part of another root"))
+	}
+	return r.b.plainRoot(ctx, at)
+}
+
+// plainRoot is plain for a root that has not all that lies below it.
+func (b *builder) plainRoot(ctx context.Context, at root) (*rendering, error) {
+	out := &rendering{}
+	s := &scan{root: b.root}
+	err := b.walk(ctx, at,
+		func(file string) error {
+			data, problem, err := plainFile(s, file)
+			if err == nil && problem == nil {
+				out.add(parsed(file, data))
+			} else if problem != nil {
+				out.problems = append(out.problems, *problem)
+			}
+			return err
+		},
+		func(inner *rendering) { out.add(inner) })
+	return out, out.ended(ctx, at.path, err)
+}
