@@ -14,6 +14,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"cloop.dev/cloop/apis/hubv1"
+	"cloop.dev/cloop/internal/hubclient"
 )
 
 func (a *app) newRunCommand() *cobra.Command {
@@ -72,6 +73,10 @@ interrupt (Ctrl-C) ends the waiting and not the run.`,
 			run, err := hub.StartRun(cmd.Context(), request, key)
 			if interrupted(cmd.Context(), err) {
 				return &interruption{fmt.Sprintf("the hub has not answered, so the run may be queued all the same: `cloop run list --project %s` shows it", shellQuote(request.Project))}
+			}
+			if errors.Is(err, hubclient.ErrUnavailable) {
+				// The answer may be lost, and not the request.
+				err = fmt.Errorf("%w: should the run be queued all the same, the same command with --idempotency-key %s returns it and starts no other", err, shellQuote(key))
 			}
 			if err != nil {
 				return fmt.Errorf("start a run of project %s: %w", request.Project, err)

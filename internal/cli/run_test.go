@@ -74,6 +74,22 @@ func TestRunStartWaitShowsTheLogAndExitsAsTheRunDid(t *testing.T) {
 	}
 }
 
+// Somebody whose hub died before it answered can repeat the command without a
+// second run.
+func TestRunStartWithoutAnAnswerTellsTheKey(t *testing.T) {
+	keys := map[string]bool{}
+	stubHub(t, map[string]any{"POST /api/v1/runs": http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		keys[r.Header.Get("Idempotency-Key")] = true
+		panic(http.ErrAbortHandler)
+	})})
+	got := cloop(t, "run", "start", "--project", "app", "--", "make")
+	_, told, _ := strings.Cut(got.stderr, "--idempotency-key ")
+	told, _, _ = strings.Cut(told, " ")
+	if got.code != 2 || len(keys) != 1 || !keys[told] {
+		t.Errorf("exit code %d, it told the key %q, the hub was given %v: %s", got.code, told, keys, got.stderr)
+	}
+}
+
 func TestLogGoesOnWhereAConnectionBroke(t *testing.T) {
 	var tries atomic.Int32
 	stubHub(t, map[string]any{

@@ -81,7 +81,9 @@ func (st *Story) warmRun(ctx context.Context, r *record) error {
 	}
 	r.timed(settled.StartedAt.Sub(run.QueuedAt), "its command started")
 	r.timed(settled.SettledAt.Sub(run.QueuedAt), "it had succeeded with exit code 0")
-	output, code, err := s.cloop(ctx, "run", "start", "--project", ProjectName, "--wait", "--", "./check", "0", "3")
+	// With a key, because the hub may die before it answers: the repetition must
+	// not start a second run.
+	output, code, err := s.cloop(ctx, "run", "start", "--project", ProjectName, "--idempotency-key", rand.Text(), "--wait", "--", "./check", "0", "3")
 	if err != nil {
 		return err
 	}
