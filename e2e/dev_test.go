@@ -67,6 +67,23 @@ git pull --quiet
 cloop fleet reconcile
 kubectl -n cloop-pools wait xpool/agents --for=jsonpath='{.spec.maxRunners}'=3 --timeout=30s
 kubectl -n cloop-pools wait xpool/agents --for=jsonpath='{.status.hub.maxRunners}'=3 --timeout=30s`)
+
+	// What init writes is checked and synced as it is, and its pool serves.
+	said := shell(setup + `cd "` + fleet.Dir + `"
+remote=$(kubectl -n cloop-fleet get psync fleet -o jsonpath='{.spec.source.git.url}')
+git rm --quiet -r .
+cloop fleet init . --cluster dev --repository "$remote"
+cloop fleet check
+git add --all
+git commit --quiet --message 'Begin the fleet'
+git push --quiet
+cloop fleet reconcile --wait
+kubectl -n cloop-pools wait xpool/agents --for=jsonpath='{.status.hub.maxRunners}'=8 --timeout=30s
+kubectl -n cloop-pools wait xpool/agents --for=condition=Ready --timeout=30s
+kubectl -n cloop-pools wait xpool/agents --for=jsonpath='{.spec.runnerLabels.cluster}'=dev --timeout=30s`)
+	if !strings.Contains(said, "3 roots, 4 documents, 1 pool: all is well\n") {
+		t.Errorf("it said\n%s", said)
+	}
 }
 
 // pathWithoutKubectl has what the scripts need and no more.

@@ -119,7 +119,11 @@ func nextSteps(dir string, o scaffold.Options, replace []string) []string {
 }
 
 func printNewRepository(w io.Writer, shown newRepository) {
-	say(w, "Wrote %s to %s.\n", count.Of(len(shown.Files), "file"), shown.Directory)
+	where := "to " + shown.Directory
+	if shown.Directory == "." {
+		where = "here"
+	}
+	say(w, "Wrote %s %s.\n", count.Of(len(shown.Files), "file"), where)
 	for _, name := range shown.Kept {
 		say(w, "Kept %s as it was.\n", name)
 	}
