@@ -20,6 +20,7 @@ import (
 	"cloop.dev/cloop/apis/v1alpha1"
 	"cloop.dev/cloop/internal/podspec"
 	"cloop.dev/cloop/internal/pool"
+	"cloop.dev/cloop/internal/secret"
 )
 
 // parallel is how many steps of one kind are under way at once: enough to hide
@@ -203,7 +204,7 @@ func (a *actor) missing(ctx context.Context, m pool.Missing) {
 func (a *actor) tellGone(ctx context.Context, runnerID string, end pool.End) error {
 	request := hubv1.GoneRequest{
 		Reason:  shorten(orElse(end.Reason, "Unknown"), 256),
-		Message: shorten(redact(end.Message), 4096), ExitCode: end.ExitCode,
+		Message: shorten(secret.Redact(end.Message), 4096), ExitCode: end.ExitCode,
 	}
 	_, err := a.o.hub.hub.RunnerGone(ctx, runnerID, request)
 	switch problemCode(err) {

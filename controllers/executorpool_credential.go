@@ -25,13 +25,6 @@ const credentialAge = 5 * time.Minute
 // Secret, a password that a committer pointed at, is never sent to a hub.
 var poolCredential = regexp.MustCompile(`^cloop_pool1_[0-9A-Za-z_-]{16,256}$`)
 
-// credentialLike matches every credential that cloop makes.
-var credentialLike = regexp.MustCompile(`cloop_[a-z]+1_[0-9A-Za-z_-]+`)
-
-// redact removes whatever looks like a credential from a text that others
-// wrote.
-func redact(text string) string { return credentialLike.ReplaceAllString(text, "[redacted]") }
-
 // heldCredential is the pool credential as it was last read.
 type heldCredential struct {
 	value  secret.String
@@ -76,7 +69,7 @@ func (r *executorPoolReconciler) observeHub(ctx context.Context, o *observation)
 		credential: held.value,
 	})
 	if err != nil {
-		down(v1alpha1.ReasonHubUnavailable, redact(err.Error()))
+		down(v1alpha1.ReasonHubUnavailable, secret.Redact(err.Error()))
 		return nil
 	}
 	o.hub = conn

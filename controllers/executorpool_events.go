@@ -14,6 +14,7 @@ import (
 	"cloop.dev/cloop/apis/v1alpha1"
 	"cloop.dev/cloop/internal/count"
 	"cloop.dev/cloop/internal/pool"
+	"cloop.dev/cloop/internal/secret"
 )
 
 const (
@@ -102,7 +103,7 @@ func (e *poolEvents) record(object client.Object, event poolEvent) {
 	if event.warning {
 		kind = corev1.EventTypeWarning
 	}
-	e.recorder.Event(object, kind, string(event.reason), shorten(redact(event.message), maxEventMessage))
+	e.recorder.Event(object, kind, string(event.reason), shorten(secret.Redact(event.message), maxEventMessage))
 }
 
 func (e *poolEvents) due(name types.NamespacedName, key string) bool {

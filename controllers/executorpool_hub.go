@@ -219,7 +219,7 @@ func (c *hubConnection) received(now time.Time, snapshot hubv1.PoolSnapshot) {
 func (c *hubConnection) failed(now time.Time, err error, show bool) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	link := pool.Link{State: pool.LinkDown, Reason: v1alpha1.ReasonHubUnavailable, Message: redact(err.Error()), Since: now}
+	link := pool.Link{State: pool.LinkDown, Reason: v1alpha1.ReasonHubUnavailable, Message: secret.Redact(err.Error()), Since: now}
 	if refused(err) {
 		link.State, link.Reason = pool.LinkRefused, v1alpha1.ReasonHubRefused
 		if c.link.State != pool.LinkRefused {

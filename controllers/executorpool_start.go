@@ -108,7 +108,7 @@ func (a *actor) mint(ctx context.Context, key string) (hubv1.MintResponse, bool)
 	case code == "" || refused(err):
 		a.fail(fmt.Errorf("mint a runner: %w", err))
 	default:
-		message := redact(err.Error())
+		message := secret.Redact(err.Error())
 		a.mu.Lock()
 		a.refused = true
 		a.o.memory.MintRefused = &pool.Refusal{
@@ -151,7 +151,7 @@ func (a *actor) notCreated(ctx context.Context, runner podspec.Runner, err error
 		a.fail(err)
 		return
 	}
-	message := redact(err.Error())
+	message := secret.Redact(err.Error())
 	a.mu.Lock()
 	first := !a.refused
 	a.refused = true

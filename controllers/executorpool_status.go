@@ -14,6 +14,7 @@ import (
 	"cloop.dev/cloop/apis/v1alpha1"
 	"cloop.dev/cloop/internal/fleet"
 	"cloop.dev/cloop/internal/pool"
+	"cloop.dev/cloop/internal/secret"
 )
 
 const (
@@ -81,7 +82,7 @@ func (r *executorPoolReconciler) fillStatus(status *v1alpha1.ExecutorPoolStatus,
 		}
 		meta.SetStatusCondition(&status.Conditions, metav1.Condition{
 			Type: c.Type, Status: c.Status, Reason: string(c.Reason),
-			Message: shorten(redact(c.Message), maxConditionMessage), ObservedGeneration: o.xpool.Generation,
+			Message: shorten(secret.Redact(c.Message), maxConditionMessage), ObservedGeneration: o.xpool.Generation,
 			LastTransitionTime: now,
 		})
 	}

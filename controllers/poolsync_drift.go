@@ -11,6 +11,7 @@ import (
 
 	"cloop.dev/cloop/apis/v1alpha1"
 	"cloop.dev/cloop/internal/fleet"
+	"cloop.dev/cloop/internal/secret"
 )
 
 const (
@@ -113,7 +114,7 @@ func asJSON(value any) string {
 	if err != nil {
 		return "" // nothing that comes from JSON gets here
 	}
-	return shorten(redact(string(data)), maxDriftValue)
+	return shorten(secret.Redact(string(data)), maxDriftValue)
 }
 
 // follow takes the entries of the last pass on: what is found again keeps its

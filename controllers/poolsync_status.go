@@ -11,6 +11,7 @@ import (
 
 	"cloop.dev/cloop/apis/v1alpha1"
 	"cloop.dev/cloop/internal/count"
+	"cloop.dev/cloop/internal/secret"
 )
 
 // stageError is why a step failed.
@@ -30,7 +31,9 @@ func stalled(reason v1alpha1.Reason, cause error) *stageError {
 }
 
 // message says what went wrong and what to do about it.
-func (e *stageError) message() string { return redact(e.cause.Error()) + ": " + e.reason.Remedy() }
+func (e *stageError) message() string {
+	return secret.Redact(e.cause.Error()) + ": " + e.reason.Remedy()
+}
 
 // conditions are what a pass makes of the conditions: the one place that maps an
 // outcome to them.

@@ -1,6 +1,7 @@
 package controllers
 
 import (
+	"encoding/json"
 	"strings"
 	"testing"
 
@@ -106,6 +107,27 @@ func TestBadCommitChangesNothingAndARevertHeals(t *testing.T) {
 	}
 	if c := condition(sync, v1alpha1.ConditionStalled); c.Type != "" {
 		t.Errorf("still %+v", c)
+	}
+}
+
+// The API server's verdict quotes the value that it refuses. Nobody who may read a
+// status, an Event or a log is to learn a password that somebody committed.
+func TestAPasswordInACommitIsNotShown(t *testing.T) {
+	s := newSyncStage(t, overlay("gpu"))
+	s.poolSync()
+	s.ready(v1alpha1.ReasonReconciliationSucceeded)
+	bad := strings.Replace(poolFile("gpu", 4), "https://", "https://user:hunter2@", 1)
+	_, sync := s.push(map[string]string{"pools/gpu.yaml": bad})
+	if ready := condition(sync, v1alpha1.ConditionReady); ready.Reason != string(v1alpha1.ReasonValidationFailed) || !strings.Contains(ready.Message, "user:[redacted]@") {
+		t.Errorf("Ready is %+v", ready)
+	}
+	s.until("an Event tells of it", func() bool { return len(s.events(v1alpha1.ReasonValidationFailed)) > 0 })
+	shown, err := json.Marshal(sync)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if events := strings.Join(s.events(v1alpha1.ReasonValidationFailed), "\n"); strings.Contains(events+string(shown), "hunter2") {
+		t.Errorf("the password shows:\n%s\n%s", events, shown)
 	}
 }
 

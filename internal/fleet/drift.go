@@ -11,6 +11,7 @@ import (
 
 	"cloop.dev/cloop/apis/hubv1"
 	"cloop.dev/cloop/apis/v1alpha1"
+	"cloop.dev/cloop/internal/secret"
 	"cloop.dev/cloop/schemas"
 )
 
@@ -168,6 +169,10 @@ func Drift(in DriftInput) *DriftReport {
 		return cmp.Or(cmp.Compare(a.Pool, b.Pool), cmp.Compare(a.Cluster, b.Cluster))
 	})
 	for _, pool := range d.report.Pools {
+		for i := range pool.Fields {
+			field := &pool.Fields[i]
+			field.Git, field.Hub, field.Cluster = secret.RedactValue(field.Git), secret.RedactValue(field.Hub), secret.RedactValue(field.Cluster)
+		}
 		slices.SortStableFunc(pool.Fields, func(a, b FieldDrift) int {
 			return cmp.Or(cmp.Compare(a.Surface, b.Surface), cmp.Compare(a.Namespace, b.Namespace),
 				cmp.Compare(a.Name, b.Name), cmp.Compare(a.Path, b.Path))

@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"cloop.dev/cloop/internal/printable"
+	"cloop.dev/cloop/internal/secret"
 )
 
 // What errors of this package are, for errors.Is. Whoever gets one changes
@@ -35,11 +36,11 @@ const maxCause = 2048
 
 func (f *fault) Error() string {
 	// It may quote a server or a committer, and ends up on terminals.
-	cause := printable.Line(strings.Join(strings.Fields(f.cause.Error()), " "))
+	cause := printable.Line(secret.Redact(strings.Join(strings.Fields(f.cause.Error()), " ")))
 	if len(cause) > maxCause {
 		cause = strings.ToValidUTF8(cause[:maxCause], "") + "…"
 	}
-	return fmt.Sprintf("%s: %s: %s", f.doing, strings.TrimRight(cause, ": "), f.remedy)
+	return fmt.Sprintf("%s: %s: %s", secret.Redact(f.doing), strings.TrimRight(cause, ": "), f.remedy)
 }
 
 func (f *fault) Unwrap() []error { return []error{f.kind, f.cause} }

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"slices"
 
+	"cloop.dev/cloop/internal/secret"
 	"cloop.dev/cloop/schemas"
 )
 
@@ -97,6 +98,8 @@ func (c *checker) finish() {
 		if !repeated {
 			index = len(c.report.Problems)
 			indexes[key] = index
+			// The verdict may quote a whole value; it is the API server's to the letter.
+			p.Message = secret.Redact(p.Message)
 			c.report.Problems = append(c.report.Problems, p)
 		}
 		subject := &c.report.Subjects[found.subject]

@@ -211,7 +211,7 @@ func (f *follower) once(ctx context.Context) time.Time {
 	record.LastRun = &now
 	wait := f.jittered(f.config.Interval)
 	if err != nil {
-		record.State, record.Message = hubv1.SyncFailed, store.Clip(err.Error(), maxMessage)
+		record.State, record.Message = hubv1.SyncFailed, store.Clip(secret.Redact(err.Error()), maxMessage)
 		if errors.Is(err, fleet.ErrSource) {
 			wait = f.retry(ctx, nil)
 		}

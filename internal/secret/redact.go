@@ -1,0 +1,76 @@
+package secret
+
+import (
+	"regexp"
+	"strings"
+)
+
+var (
+	// credential matches every credential that cloop makes.
+	credential = regexp.MustCompile(`cloop_[a-z]+1_[0-9A-Za-z_-]+`)
+	// address matches a URL as a sentence or a quoted value has it, up to where it
+	// ends for sure. What is quoted may have escaped quotes in it.
+	address = regexp.MustCompile(`([a-zA-Z][a-zA-Z0-9+.-]*://)((?:\\.|[^\s"\\])*)`)
+	// port is what a URL may have behind its host.
+	port = regexp.MustCompile(`^[0-9]*$`)
+)
+
+// Redact takes out of a text that others wrote, to be shown or kept, whatever looks
+// like a credential of cloop's, and the passwords of URLs.
+func Redact(text string) string {
+	text = credential.ReplaceAllString(text, redacted)
+	if !strings.Contains(text, "@") {
+		return text
+	}
+	return address.ReplaceAllStringFunc(text, func(url string) string {
+		parts := address.FindStringSubmatch(url)
+		return parts[1] + withoutPassword(parts[1], parts[2])
+	})
+}
+
+// withoutPassword redacts what stands before the host. A password that is not escaped
+// as it should be may hold any character, so what cannot be a port is one.
+func withoutPassword(scheme, rest string) string {
+	end := strings.IndexAny(rest, "/?#")
+	if end < 0 {
+		end = len(rest)
+	}
+	at := strings.LastIndex(rest[:end], "@")
+	if at < 0 {
+		_, behind, colon := strings.Cut(rest[:end], ":")
+		if at = strings.LastIndex(rest, "@"); at < 0 || !colon || port.MatchString(behind) {
+			return rest
+		}
+	}
+	user, _, colon := strings.Cut(rest[:at], ":")
+	switch {
+	case colon:
+		return user + ":" + redacted + rest[at:]
+	case strings.HasPrefix(strings.ToLower(scheme), "http"):
+		// Git servers take a token as a user.
+		return redacted + rest[at:]
+	}
+	return rest
+}
+
+// RedactValue is Redact for every text in a value as JSON decodes it. What it is
+// given stays as it is.
+func RedactValue(value any) any {
+	switch value := value.(type) {
+	case string:
+		return Redact(value)
+	case []any:
+		out := make([]any, len(value))
+		for i := range value {
+			out[i] = RedactValue(value[i])
+		}
+		return out
+	case map[string]any:
+		out := make(map[string]any, len(value))
+		for key := range value {
+			out[key] = RedactValue(value[key])
+		}
+		return out
+	}
+	return value
+}
