@@ -90,6 +90,9 @@ type Checking struct {
 	// Variables are the values for what the repository has none for: that which
 	// none of its PoolSyncs applies, and what those take from their cluster.
 	Variables *Variables
+	// Base renders what a change starts from, for rules of the repository that look
+	// at changes; nil: nothing is known of that.
+	Base *Renderer
 	// Clock tells when ignores with a last day expire; nil: the machine's.
 	Clock clock.PassiveClock
 }
@@ -121,6 +124,7 @@ func (o Checking) Check(ctx context.Context, root string, paths ...string) (*Rep
 		o.Clock = clock.RealClock{}
 	}
 	c.governed(ctx, b, o.Clock, len(paths) == 0)
+	c.government.base = &baseline{renderer: o.Base}
 	for _, at := range roots {
 		if err := c.root(ctx, b, at); err != nil {
 			return nil, err

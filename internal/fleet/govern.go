@@ -5,6 +5,7 @@ import (
 	"sync"
 	"time"
 
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/utils/clock"
 
 	"cloop.dev/cloop/internal/fleet/policy"
@@ -25,6 +26,7 @@ type government struct {
 	// what an ignore was for, or what a rule across pools would have seen.
 	whole bool
 	ctx   context.Context
+	base  *baseline
 	// judged are the objects that rules across pools look at, in order.
 	judged []*facts
 }
@@ -111,12 +113,10 @@ func (r *rootChecker) judgeOwn(o *renderedObject, f *facts) {
 	if own.rules == nil || len(r.checker.report.Rules) == 0 || hasError(f.verdict) {
 		return
 	}
-	in := policy.Input{Object: o.Object, Root: r.path}
-	if r.validator.Known(in.Object.GroupVersionKind()) {
-		in.Object = in.Object.DeepCopy()
-		if err := r.validator.Default(in.Object); err != nil {
-			// The verdict has told of it: the definitions do not load.
-			return
+	in := policy.Input{Object: r.defaulted(o.Object), Root: r.path}
+	if own.rules.Changes() {
+		if old := own.base.find(own.ctx, r.path, f.identity); old != nil {
+			in.Old = r.defaulted(old)
 		}
 	}
 	for _, problem := range own.rules.Judge(own.ctx, in) {
@@ -130,6 +130,64 @@ func (r *rootChecker) judgeOwn(o *renderedObject, f *facts) {
 	for _, definition := range own.rules.Definitions() {
 		f.keepAlso(o, definition.At)
 	}
+}
+
+// defaulted is the object as an API server keeps it.
+func (c *checker) defaulted(object *unstructured.Unstructured) *unstructured.Unstructured {
+	whole := object.DeepCopy()
+	if c.validator.Default(whole) != nil {
+		// Every verdict tells of it: the definitions do not load.
+		return object
+	}
+	return whole
+}
+
+// baseline is what the objects of each root were before a change.
+type baseline struct {
+	mu       sync.Mutex // guards what follows; a renderer is used by one at a time
+	renderer *Renderer
+	// roots: path → identity → object.
+	roots map[string]map[string]*unstructured.Unstructured
+}
+
+// find returns what an object was; nil: it is new, or nothing is known. A root
+// that cannot be rendered at the base had nothing.
+func (b *baseline) find(ctx context.Context, root, identity string) *unstructured.Unstructured {
+	if b == nil || b.renderer == nil {
+		return nil
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.roots == nil {
+		b.roots = map[string]map[string]*unstructured.Unstructured{}
+		if _, err := b.renderer.Roots(ctx); err != nil {
+			return nil
+		}
+	}
+	objects, known := b.roots[root]
+	if !known {
+		objects = b.render(ctx, root)
+		b.roots[root] = objects
+	}
+	return objects[identity]
+}
+
+func (b *baseline) render(ctx context.Context, root string) map[string]*unstructured.Unstructured {
+	ways, err := b.renderer.Ways(ctx, root)
+	if err != nil {
+		return nil
+	}
+	// Of several ways in which the root is applied the first stands for all.
+	all, err := b.renderer.Render(ctx, root, ways[:1])
+	if err != nil {
+		return nil
+	}
+	objects := map[string]*unstructured.Unstructured{}
+	for i := range all[0].Objects {
+		object := all[0].Objects[i].Object
+		objects[identity(object)] = object
+	}
+	return objects
 }
 
 // judgeAcross applies the repository's rules across pools.

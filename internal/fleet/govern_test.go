@@ -220,3 +220,38 @@ func TestVerdictsOfTheServerAreFixed(t *testing.T) {
 		}
 	}
 }
+
+// growing lets a pool grow by at most half.
+const growing = `rules: "grow-slowly": {
+	expression: "!oldObject.hasValue() || object.spec.maxRunners * 2 <= oldObject.value().spec.maxRunners * 3"
+	message:    "a pool grows by at most half at a time"
+	at:         "spec.maxRunners"
+	match: kinds: ["ExecutorPool"]
+}
+`
+
+func TestOwnRulesOnChanges(t *testing.T) {
+	files := with(sound(), map[string]string{".cloop/rules.cue": growing, "hub/gpu.yaml": strings.Replace(hubPool, "4", "40", 1)})
+	base := repo(t, files)
+	for runners, want := range map[string][]string{
+		"4": {}, "5": {"error grow-slowly clusters/eu/larger.yaml:6:3 spec.maxRunners"},
+	} {
+		head := repo(t, with(files, map[string]string{"clusters/eu/larger.yaml": strings.Replace(aboveHub(""), "40", runners, 1),
+			"clusters/new/kustomization.yaml": "resources: [../../pools/base]\n"}))
+		before, err := fleet.NewRenderer(base, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		report, err := fleet.Checking{Validator: validator(t), Base: before}.Check(t.Context(), head)
+		before.Close()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := verdicts(report); !slices.Equal(got, want) {
+			t.Errorf("with %s runners: %v, want %v", runners, got, want)
+		}
+	}
+	if got := verdicts(checkOn(t, "2026-12-01", files)); len(got) > 0 {
+		t.Errorf("without a base: %v", got)
+	}
+}

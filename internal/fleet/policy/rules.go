@@ -58,7 +58,9 @@ type rule struct {
 	program cel.Program
 	// across says that the expression looks at other objects.
 	across bool
-	spent  atomic.Int64
+	// changes says that it looks at what the object replaces.
+	changes bool
+	spent   atomic.Int64
 	// stopped says that an evaluation cost too much.
 	stopped atomic.Bool
 }
@@ -136,6 +138,7 @@ func compile(env *cel.Env, d *Definition) (*rule, []schemas.Problem) {
 	compiled := &rule{Definition: d, program: program}
 	for _, reference := range checked.NativeRep().ReferenceMap() {
 		compiled.across = compiled.across || reference.Name == varPools || reference.Name == varHubPools
+		compiled.changes = compiled.changes || reference.Name == varOld
 	}
 	return compiled, nil
 }
@@ -152,6 +155,11 @@ func (r *Rules) Definitions() []*Definition {
 // Across says whether a rule looks at other objects than the one that it judges.
 func (r *Rules) Across() bool {
 	return slices.ContainsFunc(r.rules, func(one *rule) bool { return one.across })
+}
+
+// Changes says whether a rule looks at what an object replaces.
+func (r *Rules) Changes() bool {
+	return slices.ContainsFunc(r.rules, func(one *rule) bool { return one.changes })
 }
 
 // Judge applies the rules that look at one object alone. The problems have no
