@@ -144,7 +144,8 @@ func TestStatusesArePostedToEachForge(t *testing.T) {
 					t.Errorf("posted %+v, want %s", p, want)
 				}
 			}
-			again := reportOf(t, cloop(t, args...))
+			// Now the token comes on standard input.
+			again := reportOf(t, cloopReading(t, forgetest.Token, append(args[:len(args)-1], "-")...))
 			if len(f.Posted()) != 2 || again.Statuses[0].Posted || again.Statuses[1].Posted {
 				t.Errorf("posted again: %+v", again)
 			}
