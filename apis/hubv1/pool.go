@@ -23,7 +23,7 @@ type PoolDefinition struct {
 	Labels       map[string]string `json:"labels,omitempty" doc:"Labels that runners enroll with."`
 	Audience     []string          `json:"audience,omitempty" doc:"Who may start runs: user:, group: or role: entries. Empty: anyone."`
 	Owner        string            `json:"owner,omitempty" doc:"The owner, as user:, group: or role:. Only projects that the owner may read run on the pool."`
-	Harness      string            `json:"harness,omitempty" doc:"The harness that runners carry."`
+	Harness      string            `json:"harness,omitempty" doc:"The harness that runners carry, by a name of your own: this version executes a run's command whatever it says."`
 	Capabilities map[string]bool   `json:"capabilities,omitempty" doc:"Capabilities that runners are declared to have."`
 	// DeletionPolicy is what Git sync does when the document goes: Orphan or
 	// Revoke. Empty for a pool that no document made.

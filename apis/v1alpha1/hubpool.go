@@ -43,7 +43,8 @@ type HubPoolSpec struct {
 	Audience []string `json:"audience,omitempty"`
 	// Owner must be able to read a project that runs here.
 	Owner string `json:"owner,omitempty"`
-	// Harness that the pool's runners carry.
+	// Harness that the pool's runners carry, by a name of the user's. This version
+	// executes a run's command whatever it says.
 	Harness string `json:"harness"`
 	// Capabilities that the pool's runners are declared to have.
 	Capabilities map[string]bool `json:"capabilities,omitempty"`
