@@ -26,8 +26,9 @@ type checker struct {
 	suppressed []suppressed
 	government government
 	// syncs are the PoolSyncs, cluster by cluster; see twice.
-	syncs    [][]*facts
-	rendered map[string][]*facts
+	syncs [][]*facts
+	// applied: root → what of it a PoolSync applies.
+	applied map[string][]*facts
 	// files: root and file → index of the subject.
 	files map[[2]string]int
 	// pools and hubPools of all roots, for the rules between them.
@@ -201,7 +202,7 @@ func (r *rootChecker) object(f *facts) {
 }
 
 func (r *rootChecker) end() {
-	r.checker.spans = append(r.checker.spans, [2]int{r.before, len(r.findings)})
+	r.spans = append(r.checker.spans, [2]int{r.before, len(r.findings)})
 	r.report.Failed, r.report.Pools = anyError(r.findings[r.before:]), len(r.named)
 	maps.Copy(r.checker.named, r.named)
 	r.keepSyncs()

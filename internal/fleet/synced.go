@@ -37,7 +37,7 @@ func syncOf(obj *unstructured.Unstructured) *synced {
 // cluster. It keeps the objects of every root too, as far as a PoolSync applies
 // them. Of a root that is applied in several ways the first counts.
 func (r *rootChecker) keepSyncs() {
-	if _, again := r.checker.rendered[r.path]; again {
+	if _, again := r.applied[r.path]; again {
 		return
 	}
 	var syncs, objects []*facts
@@ -54,12 +54,12 @@ func (r *rootChecker) keepSyncs() {
 	inOrder(objects)
 	if len(syncs) > 1 && r.together {
 		inOrder(syncs)
-		r.checker.syncs = append(r.checker.syncs, syncs)
+		r.syncs = append(r.syncs, syncs)
 	}
-	if r.checker.rendered == nil {
-		r.checker.rendered = map[string][]*facts{}
+	if r.applied == nil {
+		r.applied = map[string][]*facts{}
 	}
-	r.checker.rendered[r.path] = objects
+	r.applied[r.path] = objects
 }
 
 func inOrder(objects []*facts) {
@@ -76,7 +76,7 @@ func (c *checker) twice(ctx context.Context, b *builder) error {
 	extra := 0
 	for _, syncs := range c.syncs {
 		for _, sync := range syncs {
-			if _, ok := c.rendered[sync.sync.path]; ok || b == nil || extra == maxSyncRoots {
+			if _, ok := c.applied[sync.sync.path]; ok || b == nil || extra == maxSyncRoots {
 				continue
 			}
 			extra++
@@ -92,7 +92,7 @@ func (c *checker) twice(ctx context.Context, b *builder) error {
 			}
 		}
 	}
-	c.syncs, c.rendered = nil, nil
+	c.syncs, c.applied = nil, nil
 	return nil
 }
 
@@ -103,13 +103,13 @@ func (c *checker) renderFor(ctx context.Context, b *builder, name string) error 
 	if ctx.Err() != nil {
 		return ctx.Err()
 	}
-	c.rendered[name] = nil
+	c.applied[name] = nil
 	if err != nil {
 		return nil //nolint:nilerr // see above
 	}
 	for i := range out.objects {
 		if o := &out.objects[i]; !isKind(o.Object, v1alpha1.HubPoolKind) {
-			c.rendered[name] = append(c.rendered[name], &facts{identity: identity(o.Object), object: describe(o.Object), file: o.File, line: o.Line})
+			c.applied[name] = append(c.applied[name], &facts{identity: identity(o.Object), object: describe(o.Object), file: o.File, line: o.Line})
 		}
 	}
 	return nil
@@ -117,14 +117,14 @@ func (c *checker) renderFor(ctx context.Context, b *builder, name string) error 
 
 func (c *checker) compareSyncs(first, second *facts) {
 	applied, serving := map[string]bool{}, map[string]*facts{}
-	for _, f := range c.rendered[first.sync.path] {
+	for _, f := range c.applied[first.sync.path] {
 		applied[f.in(first.sync.namespace)] = true
 		if f.half != nil {
 			serving[f.half.serves()] = f
 		}
 	}
 	var both []*facts
-	for _, f := range c.rendered[second.sync.path] {
+	for _, f := range c.applied[second.sync.path] {
 		if applied[f.in(second.sync.namespace)] {
 			both = append(both, f)
 			continue

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"regexp"
 	"strings"
+	"unicode/utf8"
 
 	"cloop.dev/cloop/schemas"
 )
@@ -42,7 +43,8 @@ func Comments(file string, data []byte) (ignores []*Ignore, problems []schemas.P
 		if match == nil {
 			continue
 		}
-		at := place{file, i + 1, len([]rune(line[:strings.Index(line, marker)])) + 1}
+		before, _, _ := strings.Cut(line[match[0]:], marker)
+		at := place{file, i + 1, utf8.RuneCountInString(line[:match[0]]) + utf8.RuneCountInString(before) + 1}
 		if len(ignores) == maxComments {
 			return ignores, append(problems, at.problem("", "more comments of this kind than are read of one file", "turn the rule off for the file in .cloop/config.yaml"))
 		}
