@@ -1,12 +1,10 @@
 package dev
 
 import (
-	"bytes"
 	"embed"
-	"fmt"
 	"io/fs"
-	"strings"
-	"text/template"
+
+	"cloop.dev/cloop/internal/fleet/scaffold"
 )
 
 //go:embed all:seed
@@ -35,21 +33,8 @@ func seedFiles(folder string, values any) (map[string][]byte, error) {
 		if err != nil {
 			return err
 		}
-		parsed, err := template.New(name).Option("missingkey=error").Funcs(template.FuncMap{"indent": indent}).Parse(string(content))
-		if err != nil {
-			return fmt.Errorf("seed %s/%s: %w", folder, name, err)
-		}
-		var rendered bytes.Buffer
-		if err := parsed.Execute(&rendered, values); err != nil {
-			return fmt.Errorf("seed %s/%s: %w", folder, name, err)
-		}
-		files[name] = rendered.Bytes()
-		return nil
+		files[name], err = scaffold.Render(name, content, values)
+		return err
 	})
 	return files, err
-}
-
-// indent puts spaces before every line of a text but its first.
-func indent(spaces int, text string) string {
-	return strings.ReplaceAll(strings.TrimRight(text, "\n"), "\n", "\n"+strings.Repeat(" ", spaces))
 }

@@ -117,10 +117,6 @@ const perPage = 50
 
 var dialects = map[Kind]dialect{GitHub: githubDialect, GitLab: gitlabDialect, Gitea: giteaDialect}
 
-func ownStates() map[State]string {
-	return map[State]string{Pending: "pending", Success: "success", Failure: "failure", Error: "error"}
-}
-
 // statusBody is what GitHub and Gitea take.
 type statusBody struct {
 	State       string `json:"state"`
@@ -129,37 +125,34 @@ type statusBody struct {
 	TargetURL   string `json:"target_url,omitempty"`
 }
 
-var githubDialect = dialect{
-	header: func(h http.Header) {
-		h.Set("Accept", "application/vnd.github+json")
-		h.Set("X-GitHub-Api-Version", "2022-11-28")
-	},
-	shown: func(r Repository, s Status, page int) string {
-		return fmt.Sprintf("%s/repos/%s/commits/%s/status?per_page=%d&page=%d", r.API, escaped(r.Path), s.Revision, perPage, page)
-	},
-	decode: decodeCombined("state"),
-	post: func(r Repository, s Status) (string, any) {
-		return fmt.Sprintf("%s/repos/%s/statuses/%s", r.API, escaped(r.Path), s.Revision),
-			statusBody{State: string(s.State), Context: s.Context, Description: s.Description, TargetURL: s.Link}
-	},
-	states: ownStates(),
-}
+var githubDialect = combined("state", "per_page", func(h http.Header) {
+	h.Set("Accept", "application/vnd.github+json")
+	h.Set("X-GitHub-Api-Version", "2022-11-28")
+})
 
-var giteaDialect = dialect{
-	header: func(h http.Header) { h.Set("Accept", "application/json") },
-	shown: func(r Repository, s Status, page int) string {
-		return fmt.Sprintf("%s/repos/%s/commits/%s/status?limit=%d&page=%d", r.API, escaped(r.Path), s.Revision, perPage, page)
-	},
-	decode: decodeCombined("status"),
-	post: func(r Repository, s Status) (string, any) {
-		return fmt.Sprintf("%s/repos/%s/statuses/%s", r.API, escaped(r.Path), s.Revision),
-			statusBody{State: string(s.State), Context: s.Context, Description: s.Description, TargetURL: s.Link}
-	},
-	states: ownStates(),
+var giteaDialect = combined("status", "limit", acceptJSON)
+
+func acceptJSON(h http.Header) { h.Set("Accept", "application/json") }
+
+// combined is the dialect of GitHub, which Gitea took over but for what it calls
+// the state of a status that it shows, and the size of a page.
+func combined(state, size string, header func(http.Header)) dialect {
+	return dialect{
+		header: header,
+		shown: func(r Repository, s Status, page int) string {
+			return fmt.Sprintf("%s/repos/%s/commits/%s/status?%s=%d&page=%d", r.API, escaped(r.Path), s.Revision, size, perPage, page)
+		},
+		decode: decodeCombined(state),
+		post: func(r Repository, s Status) (string, any) {
+			return fmt.Sprintf("%s/repos/%s/statuses/%s", r.API, escaped(r.Path), s.Revision),
+				statusBody{State: string(s.State), Context: s.Context, Description: s.Description, TargetURL: s.Link}
+		},
+		states: map[State]string{Pending: "pending", Success: "success", Failure: "failure", Error: "error"},
+	}
 }
 
 var gitlabDialect = dialect{
-	header: func(h http.Header) { h.Set("Accept", "application/json") },
+	header: acceptJSON,
 	shown: func(r Repository, s Status, page int) string {
 		query := url.Values{"name": {s.Context}, "per_page": {fmt.Sprint(perPage)}, "page": {fmt.Sprint(page)}}
 		if s.Branch != "" {

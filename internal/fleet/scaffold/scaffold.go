@@ -153,19 +153,27 @@ func each(from fs.FS, root string, visit func(name string, content []byte) error
 	})
 }
 
-// render fills a template in. Its marks are none that a workflow file has.
 func render(out map[string][]byte, name string, content []byte, values any) error {
+	rendered, err := Render(name, content, values)
+	out[name] = rendered
+	return err
+}
+
+// Render fills a template in, for another seed of a fleet repository too. Its
+// marks, << and >>, are none that a workflow file has; its functions are text,
+// which quotes a word for YAML where it must be, and indent, which puts so many
+// spaces before every line of a text but its first.
+func Render(name string, content []byte, values any) ([]byte, error) {
 	parsed, err := template.New(name).Delims("<<", ">>").Option("missingkey=error").
 		Funcs(template.FuncMap{"indent": indent, "text": text}).Parse(string(content))
 	if err != nil {
-		return fmt.Errorf("template of %s: %w", name, err)
+		return nil, fmt.Errorf("template of %s: %w", name, err)
 	}
 	var rendered bytes.Buffer
 	if err := parsed.Execute(&rendered, values); err != nil {
-		return fmt.Errorf("template of %s: %w", name, err)
+		return nil, fmt.Errorf("template of %s: %w", name, err)
 	}
-	out[name] = rendered.Bytes()
-	return nil
+	return rendered.Bytes(), nil
 }
 
 // text is a word as YAML has it, in quotes where it would be a number or
