@@ -34,6 +34,9 @@ const (
 	// AnnotationSourcePath is the file in the repository, relative to its
 	// root, that an object was applied from.
 	AnnotationSourcePath = "cloop.dev/source-path"
+	// AnnotationMovedFrom on an object of a fleet repository says which one it was
+	// before: NAME, or NAMESPACE/NAME. A comparison of commits shows a rename then.
+	AnnotationMovedFrom = "cloop.dev/moved-from"
 	// AnnotationApprovePrune names the revision whose prune beyond the limit
 	// a person has approved.
 	AnnotationApprovePrune = "cloop.dev/approve-prune"

@@ -1,0 +1,286 @@
+package diff_test
+
+import (
+	"context"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+
+	"cloop.dev/cloop/internal/fleet"
+	"cloop.dev/cloop/internal/fleet/diff"
+	"cloop.dev/cloop/internal/fleet/fleettest"
+)
+
+// everyWay is an overlay that is made of a file in every way in which kustomize
+// takes one in, and files beside them that it is not made of.
+func everyWay() map[string]string {
+	return map[string]string{
+		"clusters/eu/kustomization.yaml": `resources: [../../pools/base, own.yaml, linked.yaml, ../../linked]
+components: [../../components/labels]
+patches:
+  - path: patch.yaml
+  - path: merge.yaml
+  - target: {kind: ExecutorPool, name: own}
+    path: operations.json
+  - target: {kind: ExecutorPool, name: own}
+    patch: |
+      - {op: replace, path: /spec/minRunners, value: 0}
+configMapGenerator:
+  - {name: values, files: [key=values.properties], envs: [values.env], options: {disableNameSuffixHash: true}}
+replacements:
+  - path: replacements.yaml
+transformers: [transformers, prefix.yaml]
+generators:
+  - |
+    apiVersion: builtin
+    kind: ConfigMapGenerator
+    metadata: {name: generated}
+    files: [inline.txt]
+configurations: [names.yaml]
+`,
+		"clusters/eu/own.yaml":                        executorPool("own", "maxRunners: 4\n  minRunners: 1"),
+		"clusters/eu/patch.yaml":                      "apiVersion: cloop.dev/v1alpha1\nkind: ExecutorPool\nmetadata: {name: own, namespace: cloop-pools}\nspec: {scaleDownDelay: 10m}\n",
+		"clusters/eu/merge.yaml":                      "apiVersion: cloop.dev/v1alpha1\nkind: ExecutorPool\nmetadata: {name: own, namespace: cloop-pools}\nspec: {template: {image: a}}\n",
+		"clusters/eu/operations.json":                 `[{"op": "replace", "path": "/spec/maxRunners", "value": 7}]`,
+		"clusters/eu/values.properties":               "a=b\n",
+		"clusters/eu/values.env":                      "C=d\n",
+		"clusters/eu/inline.txt":                      "text\n",
+		"clusters/eu/names.yaml":                      "nameReference: []\n",
+		"clusters/eu/replacements.yaml":               "- source: {kind: ExecutorPool, name: own, fieldPath: spec.maxRunners}\n  targets: [{select: {kind: ExecutorPool, name: gpu}, fieldPaths: [spec.maxRunners]}]\n",
+		"clusters/eu/prefix.yaml":                     "apiVersion: builtin\nkind: PatchTransformer\nmetadata: {name: p}\npath: transformed.yaml\ntarget: {kind: ExecutorPool, name: own}\n",
+		"clusters/eu/transformed.yaml":                "- {op: add, path: /metadata/labels, value: {by: transformer}}\n",
+		"clusters/eu/transformers/kustomization.yaml": "resources: [labels.yaml]\n",
+		"clusters/eu/transformers/labels.yaml":        "apiVersion: builtin\nkind: AnnotationsTransformer\nmetadata: {name: a}\nannotations: {team: ml}\nfieldSpecs: [{path: metadata/annotations, create: true}]\n",
+		"clusters/eu/linked.yaml":                     fleettest.Symlink("../../shared/one.yaml"),
+		"linked":                                      fleettest.Symlink("shared/pools"),
+		"shared/one.yaml":                             executorPool("one", "maxRunners: 1"),
+		"shared/pools/kustomization.yml":              "resources: [two.yaml]\n",
+		"shared/pools/two.yaml":                       executorPool("two", "maxRunners: 1"),
+		"pools/base/Kustomization":                    "resources: [gpu.yaml]\n",
+		"pools/base/gpu.yaml":                         executorPool("gpu", "maxRunners: 4"),
+		"components/labels/kustomization.yaml":        "apiVersion: kustomize.config.k8s.io/v1alpha1\nkind: Component\ncommonAnnotations: {from: component}\n",
+		"README.md":                                   "Not of it.\n",
+		"clusters/eu/notes.txt":                       "Not of it.\n",
+	}
+}
+
+// edited is a file's content with another value, or another target.
+func edited(content string) string {
+	if strings.HasPrefix(content, fleettest.Symlink("")) {
+		return fleettest.Symlink("nowhere")
+	}
+	for from, to := range map[string]string{
+		"maxRunners: 4": "maxRunners: 5", "maxRunners: 1": "maxRunners: 2", "10m": "11m", "image: a": "image: b", "a=b": "a=c", "C=d": "C=e",
+		"text": "texts", "value\": 7": "value\": 8", "component}": "other}", "by: transformer": "by: another", "team: ml": "team: ops", "spec.maxRunners]": "spec.minRunners]",
+		"name: own}\n": "name: gpu}\n", "nameReference: []": "nameReference: [{kind: Secret, fieldSpecs: []}]", "Not of it": "Not of it at all",
+	} {
+		if strings.Contains(content, from) {
+			return strings.Replace(content, from, to, 1)
+		}
+	}
+	return content + "# edited\n"
+}
+
+// What is skipped renders the same: whichever file changes or goes, there is a
+// difference where the two renderings have one.
+func TestNothingThatChangesIsSkipped(t *testing.T) {
+	t.Parallel()
+	r := newRepo(t, everyWay())
+	built := func() (any, error) {
+		rendered, err := fleet.Build(context.Background(), r.dir, "clusters/eu")
+		var objects []map[string]any
+		for _, o := range rendered {
+			objects = append(objects, o.Object.Object)
+		}
+		return objects, err
+	}
+	before, err := built()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := r.summary("HEAD", "clusters/eu"); got != "1 overlay: no difference" {
+		t.Fatal(got)
+	}
+	goes := map[string]bool{"clusters/eu/own.yaml": true, "clusters/eu/linked.yaml": true, "shared/one.yaml": true, "linked": true,
+		"clusters/eu/transformed.yaml": true, "clusters/eu/inline.txt": true, "pools/base/Kustomization": true}
+	seen := 0
+	for name, content := range everyWay() {
+		changes := map[string]string{"edited": edited(content)}
+		if goes[name] {
+			changes["removed"] = fleettest.Removed
+		}
+		for change, now := range changes {
+			r.write(map[string]string{name: fleettest.Removed})
+			if now != fleettest.Removed {
+				r.write(map[string]string{name: now})
+			}
+			after, err := built()
+			report, compareErr := r.compare("HEAD", "clusters/eu")
+			if compareErr != nil {
+				t.Fatal(compareErr)
+			}
+			differs := err != nil || !reflect.DeepEqual(before, after)
+			if differs {
+				seen++
+			}
+			overlay := report.Overlays[slices.IndexFunc(report.Overlays, func(o diff.Overlay) bool { return o.Path == "clusters/eu" })]
+			if differs == overlay.Unchanged {
+				t.Errorf("%s %s: rendered otherwise: %v (%v); compared as: %s", name, change, differs, err, report.Summary)
+			}
+			if now != fleettest.Removed {
+				r.write(map[string]string{name: fleettest.Removed})
+			}
+			r.write(map[string]string{name: content})
+		}
+	}
+	if seen < 22 {
+		t.Errorf("only %d of the changes made a difference: the overlay is not made of what it should be", seen)
+	}
+}
+
+// An overlay whose files are the same is not rendered: a work tree in which the
+// rendering would fail for another reason than its files shows it.
+func TestWhatDidNotChangeIsNotRendered(t *testing.T) {
+	t.Parallel()
+	files := fleetFiles()
+	// Neither revision builds, which would be said of both.
+	files["clusters/us/kustomization.yaml"] = "resources: [nowhere.yaml]\n"
+	r := newRepo(t, files)
+	r.write(more)
+	r.want("HEAD", oneChanged)
+	r.write(map[string]string{"clusters/us/kustomization.yaml": "resources: [nowhere.yaml, ../../pools/base]\n"})
+	r.want("HEAD", oneChanged+"; 1 overlay not compared")
+}
+
+func TestPlainDirectories(t *testing.T) {
+	t.Parallel()
+	r := newRepo(t, map[string]string{
+		"fleet/a.yaml": executorPool("a", "maxRunners: 1"), "fleet/deep/b.yml": executorPool("b", "maxRunners: 1"),
+		"fleet/kustomized/kustomization.yaml": "resources: [c.txt]\n", "fleet/kustomized/c.txt": executorPool("c", "maxRunners: 1"),
+		"other.txt": "no document\n",
+	})
+	r.want("HEAD", "3 overlays: no difference")
+	for name, content := range map[string]string{
+		"fleet/deep/b.yml":       executorPool("b", "maxRunners: 2"),
+		"fleet/deep/new.yaml":    executorPool("new", "maxRunners: 2"),
+		"fleet/a.yaml":           fleettest.Removed,
+		"fleet/kustomized/c.txt": executorPool("c", "maxRunners: 2"),
+	} {
+		t.Run(name, func(t *testing.T) {
+			r.write(map[string]string{name: content})
+			if got := r.summary("HEAD"); !strings.HasPrefix(got, "1 of 3 overlays differ: 1 ") {
+				t.Error(got)
+			}
+			r.clean()
+			r.want("HEAD", "3 overlays: no difference")
+		})
+	}
+	plain := newRepo(t, map[string]string{"a.yaml": executorPool("a", "maxRunners: 1")})
+	plain.write(map[string]string{"a.yaml": executorPool("a", "maxRunners: 2")})
+	plain.want("HEAD", "1 of 1 overlay differs: 1 changed (1 raise)")
+	plain.write(map[string]string{"a.yaml": fleettest.Removed})
+	plain.want("HEAD", "1 of 1 overlay differs: 1 removed (1 destructive)")
+}
+
+func TestPathsNarrowTheComparison(t *testing.T) {
+	t.Parallel()
+	r := newRepo(t, fleetFiles())
+	r.write(map[string]string{"pools/base/gpu.yaml": executorPool("gpu", "maxRunners: 5")})
+	r.write(more)
+	for path, want := range map[string]string{
+		"clusters":    "2 of 2 overlays differ: 2 changed (2 raise)",
+		"clusters/us": "1 of 1 overlay differs: 1 changed (1 raise)",
+		"hub":         "1 of 1 overlay differs: 1 changed (1 raise)",
+		"docs":        "error: nothing to compare in docs: neither revision has an overlay there; name a directory that has a kustomization",
+	} {
+		if got := r.summary("HEAD", path); got != want {
+			t.Errorf("of %s: %s, want %s", path, got, want)
+		}
+	}
+}
+
+func TestRenames(t *testing.T) {
+	t.Parallel()
+	r := newRepo(t, fleetFiles())
+	moved := func(name, from, spec string) string {
+		return strings.Replace(executorPool(name, spec), "\nspec:", "\n  annotations: {cloop.dev/moved-from: "+from+"}\nspec:", 1)
+	}
+	r.write(map[string]string{"pools/base/gpu.yaml": moved("big", "gpu", "maxRunners: 6")})
+	report, err := r.compare("HEAD", "clusters/eu")
+	if err != nil {
+		t.Fatal(err)
+	}
+	o := report.Overlays[0].Objects[0]
+	if o.Change != "renamed" || o.From != "cloop-pools/gpu" || o.Name != "big" || classes(o)["/spec/maxRunners"] != "raise" {
+		t.Errorf("%+v", o)
+	}
+	for spelt, want := range map[string]string{
+		"nowhere":         "ExecutorPool cloop-pools/big says that it was cloop-pools/nowhere, which the base does not have: it is new",
+		"cloop-pools/gpu": "",
+	} {
+		r.write(map[string]string{"pools/base/gpu.yaml": moved("big", spelt, "maxRunners: 6")})
+		if report, err = r.compare("HEAD", "clusters/eu"); err != nil {
+			t.Fatal(err)
+		}
+		if got := strings.Join(report.Notes, "\n"); !strings.Contains(got, want) || want == "" && got != "" {
+			t.Errorf("of %s: %s", spelt, got)
+		}
+	}
+	r.write(map[string]string{"pools/base/kustomization.yaml": "resources: [gpu.yaml, old.yaml]\n", "pools/base/old.yaml": executorPool("gpu", "maxRunners: 4")})
+	if report, err = r.compare("HEAD", "clusters/eu"); err != nil || !strings.Contains(strings.Join(report.Notes, "\n"), "which is still there: it is new") {
+		t.Errorf("%v %+v", err, report)
+	}
+	// Once it is merged the annotation says nothing new.
+	r.commit("Move", nil)
+	r.want("HEAD", noDifference)
+}
+
+func TestOverlaysThatGo(t *testing.T) {
+	t.Parallel()
+	r := newRepo(t, fleetFiles())
+	for name, test := range map[string]struct {
+		files map[string]string
+		says  string
+	}{
+		"gone":    {map[string]string{"clusters/us/kustomization.yaml": fleettest.Removed}, "the path is gone: what applies it keeps what it has applied"},
+		"emptied": {map[string]string{"clusters/us/kustomization.yaml": "resources: []\n"}, "it renders nothing any more: hub and PoolSync take that for an accident and change nothing"},
+		"new":     {map[string]string{"clusters/asia/kustomization.yaml": "resources: [../../pools/base]\n"}, "the path is new: something has to apply it"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r.clean()
+			r.write(test.files)
+			report, err := r.compare("HEAD")
+			if err != nil {
+				t.Fatal(err)
+			}
+			if got := everything(t, report); !strings.Contains(got, test.says) || report.Counts.Differ != 1 {
+				t.Error(got)
+			}
+		})
+	}
+}
+
+// Values come from the PoolSyncs of each revision: a changed one changes what
+// its overlay renders, though none of the overlay's files does.
+func TestVariablesOfTheRepository(t *testing.T) {
+	t.Parallel()
+	sync := func(value string) string {
+		return "apiVersion: cloop.dev/v1alpha1\nkind: PoolSync\nmetadata: {name: fleet, namespace: fleet}\nspec:\n  interval: 1m\n  path: ./clusters/eu\n" +
+			"  source: {git: {url: https://git.example.com/fleet.git}}\n  substitute: {vars: {COUNT: \"" + value + "\"}}\n"
+	}
+	files := fleetFiles()
+	files["pools/base/gpu.yaml"] = executorPool("gpu", "maxRunners: ${COUNT:=1}")
+	files["syncs/eu.yaml"] = sync("4")
+	r := newRepo(t, files)
+	r.want("HEAD", "4 overlays: no difference")
+	r.write(map[string]string{"syncs/eu.yaml": sync("6")})
+	report, err := r.compare("HEAD")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := everything(t, report); report.Counts.Differ != 2 || !strings.Contains(got, "/spec/maxRunners  raise  4 → 6") ||
+		!strings.Contains(got, "/spec/substitute/vars/COUNT  neutral  [not shown] → [not shown]") {
+		t.Error(got)
+	}
+}

@@ -1,0 +1,415 @@
+package diff
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path"
+	"slices"
+	"strings"
+
+	"sigs.k8s.io/kustomize/api/konfig"
+
+	"cloop.dev/cloop/internal/fleet"
+	"cloop.dev/cloop/schemas"
+)
+
+// Options say what to compare.
+type Options struct {
+	// Dir is the work tree: absolute, without symbolic links.
+	Dir string
+	// Base is the revision to compare with, as `git diff` takes it: exactly that
+	// one, and not where the two lines part.
+	Base string
+	// Paths narrow the comparison to what lies in them, relative to Dir with
+	// slashes; none means all.
+	Paths []string
+	// Variables are values for both revisions that the repository does not have.
+	Variables *fleet.Variables
+}
+
+// Compare says what the work tree, as it is, would do where the base is in
+// effect. A revision of an overlay that cannot be rendered is in the report; an
+// error means that nothing could be compared, and says what to do. The caller
+// calls Judge.
+func Compare(ctx context.Context, o Options) (*Report, error) {
+	repo, err := openRepository(o.Dir)
+	if err != nil {
+		return nil, err
+	}
+	defer repo.close()
+	commit, err := repo.resolve(ctx, o.Base)
+	if err != nil {
+		return nil, err
+	}
+	tree, err := repo.objects.tree(ctx, commit)
+	if err != nil {
+		return nil, repo.absent(o.Base, err)
+	}
+	work, err := openWorkTree(o.Dir)
+	if err != nil {
+		return nil, err
+	}
+	defer work.close()
+	scratch, err := os.MkdirTemp("", "cloop-diff-")
+	if err != nil {
+		return nil, fmt.Errorf("make room for %s: %w", o.Base, err)
+	}
+	defer func() { _ = os.RemoveAll(scratch) }()
+	out, err := newExtract(tree, scratch)
+	if err != nil {
+		return nil, err
+	}
+	defer out.close()
+	if err := out.definitions(ctx); err != nil {
+		return nil, repo.absent(o.Base, err)
+	}
+	c := &comparison{
+		options: o, base: tree, head: work, extract: out, same: map[string]bool{}, missing: repo.absent,
+		report: &Report{Base: Revision{Name: o.Base, Commit: commit}, Overlays: []Overlay{}, Notes: repo.notes()},
+	}
+	return c.report, c.run(ctx, scratch)
+}
+
+// comparison is one call of Compare.
+type comparison struct {
+	options Options
+	base    *commitTree
+	head    *workTree
+	extract *extract
+	// was and now render the base and the work tree.
+	was, now *fleet.Renderer
+	// same: path → whether both revisions have the same there.
+	same map[string]bool
+	// missing explains why something of the base cannot be read.
+	missing func(base string, err error) error
+	report  *Report
+}
+
+func (c *comparison) run(ctx context.Context, scratch string) (err error) {
+	if c.was, err = fleet.NewRenderer(scratch, c.options.Variables); err != nil {
+		return err
+	}
+	defer c.was.Close()
+	if c.now, err = fleet.NewRenderer(c.options.Dir, c.options.Variables); err != nil {
+		return err
+	}
+	defer c.now.Close()
+	overlays, err := c.overlays(ctx)
+	if err != nil {
+		return err
+	}
+	for _, overlay := range overlays {
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		if err := c.overlay(ctx, overlay); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// overlays are what either revision renders by itself, by path.
+func (c *comparison) overlays(ctx context.Context) ([]string, error) {
+	var all []string
+	for _, renderer := range []*fleet.Renderer{c.now, c.was} {
+		roots, err := renderer.Roots(ctx)
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, roots...)
+	}
+	c.now.Adopt(c.was)
+	c.was.Adopt(c.now)
+	slices.Sort(all)
+	all = slices.Compact(all)
+	all = slices.DeleteFunc(all, func(overlay string) bool {
+		return !c.wanted(overlay) || c.head.inModule(overlay) || overlay == "." && c.nowhere(overlay) && len(all) > 1
+	})
+	for _, name := range c.options.Paths {
+		if !slices.ContainsFunc(all, func(overlay string) bool { return inside(overlay, name) || inside(name, overlay) }) {
+			return nil, fmt.Errorf("nothing to compare in %s: neither revision has an overlay there; name a directory that has a kustomization", name)
+		}
+	}
+	return all, nil
+}
+
+// nowhere says whether neither revision has anything at the path itself: the
+// whole repository stands for one without a kustomization.
+func (c *comparison) nowhere(overlay string) bool {
+	for _, f := range []files{c.base, c.head} {
+		for _, name := range konfig.RecognizedKustomizationFileNames() {
+			if f.lstat(path.Join(overlay, name)) != nothing {
+				return false
+			}
+		}
+	}
+	return true
+}
+
+func (c *comparison) wanted(overlay string) bool {
+	return len(c.options.Paths) == 0 || slices.ContainsFunc(c.options.Paths, func(name string) bool { return inside(overlay, name) })
+}
+
+// inside says whether a path is another one or lies in it.
+func inside(name, dir string) bool {
+	return dir == "." || name == dir || strings.HasPrefix(name, dir+"/")
+}
+
+// inModule says whether a path lies in another repository.
+func (w *workTree) inModule(name string) bool {
+	for at := name; at != "."; at = path.Dir(at) {
+		if w.lstat(at) == module {
+			return true
+		}
+	}
+	return false
+}
+
+// overlay compares one path, in each way in which it is applied.
+func (c *comparison) overlay(ctx context.Context, name string) error {
+	before, err := c.was.Ways(ctx, name)
+	if err != nil {
+		return err
+	}
+	after, err := c.now.Ways(ctx, name)
+	if err != nil {
+		return err
+	}
+	from, to := closureOf(c.base, name), closureOf(c.head, name)
+	if c.unchanged(to) && sameWays(before, after) {
+		c.report.Overlays = append(c.report.Overlays, Overlay{Path: name, Unchanged: true})
+		return nil
+	}
+	if err := c.extract.closure(ctx, from); err != nil {
+		return c.missing(c.options.Base, err)
+	}
+	was, err := c.render(ctx, revision{AtBase, c.was, from}, name, before)
+	if err != nil {
+		return err
+	}
+	now, err := c.render(ctx, revision{AtHead, c.now, to}, name, after)
+	if err != nil {
+		return err
+	}
+	for _, pair := range paired(was, now) {
+		c.report.Overlays = append(c.report.Overlays, c.differ(name, pair))
+	}
+	return nil
+}
+
+func sameWays(a, b []fleet.Way) bool {
+	return slices.EqualFunc(a, b, func(a, b fleet.Way) bool { return a.By == b.By && a.Digest == b.Digest })
+}
+
+// both are an overlay's two revisions, applied in one way.
+type both struct {
+	by       string
+	was, now *rendering
+}
+
+// paired puts the ways of two revisions side by side: those of one name, and the
+// only ones.
+func paired(was, now []*rendering) []both {
+	if len(was) == 1 && len(now) == 1 {
+		return []both{{"", was[0], now[0]}}
+	}
+	var all []both
+	index := map[string]int{}
+	for _, r := range now {
+		index[r.by] = len(all)
+		all = append(all, both{r.by, &rendering{}, r})
+	}
+	for _, r := range was {
+		if at, ok := index[r.by]; ok {
+			all[at].was = r
+		} else {
+			all = append(all, both{r.by, r, &rendering{}})
+		}
+	}
+	return all
+}
+
+func (c *comparison) differ(name string, of both) Overlay {
+	out := Overlay{Path: name, By: of.by}
+	for _, r := range []*rendering{of.was, of.now} {
+		if r.failure != nil {
+			out.Failures = append(out.Failures, *r.failure)
+		}
+		if r.unresolved != "" {
+			c.report.note("%s: %s; give values with --substitute", name, r.unresolved)
+		}
+	}
+	if len(out.Failures) > 0 {
+		return out
+	}
+	var notes []string
+	out.Objects, notes = pairs(of.was.objects, of.now.objects)
+	for _, note := range notes {
+		c.report.note("%s: %s", name, note)
+	}
+	out.Unchanged = len(out.Objects) == 0
+	switch {
+	case len(out.Objects) == 0:
+	case !of.now.found && of.by != "":
+		out.Note = "nothing of this name applies the path any more"
+	case !of.now.found:
+		out.Note = "the path is gone: what applies it keeps what it has applied, and says that there is no such path, until it is changed or deleted itself"
+	case len(of.now.objects) == 0:
+		out.Note = "it renders nothing any more: hub and PoolSync take that for an accident and change nothing"
+	case !of.was.found && of.by == "":
+		out.Note = "the path is new: something has to apply it"
+	}
+	return out
+}
+
+// rendering is what one revision of an overlay renders in one way.
+type rendering struct {
+	by      string
+	objects map[key]*item
+	// found says that the revision has the path.
+	found bool
+	// failure is why it could not be rendered.
+	failure *Failure
+	// unresolved says which variable has no value; empty where all have.
+	unresolved string
+}
+
+// revision is one of the two that are compared.
+type revision struct {
+	name     string
+	renderer *fleet.Renderer
+	from     *closure
+}
+
+const maxProblems = 5
+
+// render renders one revision of an overlay. What is wrong with it is a failure
+// of the rendering; the error is the context's.
+func (c *comparison) render(ctx context.Context, r revision, name string, ways []fleet.Way) ([]*rendering, error) {
+	all := make([]*rendering, len(ways))
+	for i := range ways {
+		all[i] = &rendering{by: ways[i].By}
+	}
+	if len(r.from.modules) > 0 {
+		for i := range all {
+			all[i].failure = &Failure{Revision: r.name, Problems: []schemas.Problem{anotherRepository(r.from.modules[0])}}
+		}
+		return all, nil
+	}
+	rendered, err := r.renderer.Render(ctx, name, ways)
+	switch {
+	case ctx.Err() != nil:
+		return nil, ctx.Err()
+	case errors.Is(err, fleet.ErrPathNotFound):
+		return all, nil
+	case err != nil:
+		return nil, err
+	}
+	for i := range rendered {
+		all[i].take(r.name, &rendered[i])
+	}
+	return all, nil
+}
+
+func anotherRepository(file string) schemas.Problem {
+	return schemas.Problem{
+		Rule: fleet.RuleMissingReference, Severity: schemas.SeverityError, File: file,
+		Message: "it is another repository, such as a submodule, whose files no sync fetches",
+		Hint:    "copy what the overlay needs of it into this repository",
+	}
+}
+
+func (r *rendering) take(revision string, from *fleet.Rendering) {
+	problems := slices.Clone(from.Problems)
+	problems = slices.DeleteFunc(problems, func(p schemas.Problem) bool {
+		// What speaks of it is compared as it is written.
+		if p.Rule == fleet.RuleUnresolvedVariable {
+			r.unresolved = p.Message
+		}
+		return p.Rule == fleet.RuleUnresolvedVariable
+	})
+	r.found = true
+	if len(problems) == 0 {
+		r.objects = indexed(from.Objects)
+		return
+	}
+	for i := range problems {
+		p := &problems[i]
+		for _, text := range []*string{&p.File, &p.Object, &p.Path, &p.Message} {
+			*text = withoutCredentials(*text)
+		}
+		p.Message = bounded(p.Message)
+	}
+	r.failure = &Failure{Revision: revision, Problems: problems[:min(len(problems), maxProblems)], More: max(0, len(problems)-maxProblems)}
+}
+
+// unchanged says whether both revisions have the same at every path that what is
+// rendered may depend on.
+func (c *comparison) unchanged(of *closure) bool {
+	if of.unbounded || len(of.modules) > 0 {
+		return false
+	}
+	for name := range of.names {
+		if !c.sameAt(name) {
+			return false
+		}
+	}
+	return c.sameBelow(of)
+}
+
+// sameBelow compares the names in the plain directories of an overlay: what only
+// the base has, no path of the work tree leads to.
+func (c *comparison) sameBelow(of *closure) bool {
+	for _, dir := range of.plain {
+		if !slices.Equal(c.base.definitions(dir), definitionsIn(c.head, dir)) {
+			return false
+		}
+	}
+	return true
+}
+
+// definitionsIn are the entries of a directory that a plain build looks at.
+func definitionsIn(f files, dir string) []string {
+	return slices.DeleteFunc(f.list(dir), func(name string) bool {
+		is := f.lstat(path.Join(dir, name))
+		return is == directory && strings.HasPrefix(name, ".") || is != directory && is != module && !isDefinition(name)
+	})
+}
+
+func (t *commitTree) definitions(dir string) []string { return definitionsIn(t, dir) }
+
+// isDefinition says whether a file may be a document or a kustomization.
+func isDefinition(name string) bool {
+	extension := strings.ToLower(path.Ext(name))
+	return extension == ".yaml" || extension == ".yml" || slices.Contains(konfig.RecognizedKustomizationFileNames(), path.Base(name))
+}
+
+func (c *comparison) sameAt(name string) bool {
+	same, known := c.same[name]
+	if !known {
+		same = c.compareAt(name)
+		c.same[name] = same
+	}
+	return same
+}
+
+func (c *comparison) compareAt(name string) bool {
+	was, now := c.base.lstat(name), c.head.lstat(name)
+	if was != now {
+		return false
+	}
+	switch was {
+	case regular:
+		hash, _ := c.base.sum(name, "")
+		sum, err := c.head.sum(name, hash)
+		return err == nil && sum == hash
+	case link:
+		before, err := c.base.target(name)
+		after, headErr := c.head.target(name)
+		return err == nil && headErr == nil && before == after
+	}
+	return was == nothing || was == directory
+}

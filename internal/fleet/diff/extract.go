@@ -1,0 +1,120 @@
+package diff
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path"
+	"strings"
+)
+
+// Bounds on what is extracted of the base.
+const (
+	maxExtracted      = 256 << 20
+	maxExtractedFiles = 50_000
+)
+
+// extract writes files of a commit to a directory. os.Root holds it there
+// whatever names and links the tree has; what a link leads to is judged by
+// whoever follows it.
+type extract struct {
+	tree  *commitTree
+	root  *os.Root
+	done  map[string]bool
+	bytes int64
+}
+
+func newExtract(tree *commitTree, dir string) (*extract, error) {
+	root, err := os.OpenRoot(dir)
+	if err != nil {
+		return nil, fmt.Errorf("make room for the base: %w", err)
+	}
+	return &extract{tree: tree, root: root, done: map[string]bool{}}, nil
+}
+
+func (x *extract) close() { _ = x.root.Close() }
+
+// definitions writes what may be a document or a kustomization, and what those
+// refer to: what says which overlays there are and how they are applied.
+func (x *extract) definitions(ctx context.Context) error {
+	if err := x.below(ctx, ".", isDefinition); err != nil {
+		return err
+	}
+	return x.closure(ctx, closureOfAll(x.tree))
+}
+
+func (x *extract) below(ctx context.Context, dir string, wanted func(string) bool) error {
+	for _, name := range x.tree.list(dir) {
+		full := path.Join(dir, name)
+		var err error
+		switch is := x.tree.lstat(full); {
+		case ctx.Err() != nil:
+			return ctx.Err()
+		case is == directory && (wanted == nil || !strings.HasPrefix(name, ".")):
+			err = x.below(ctx, full, wanted)
+		case is == link || is == regular && (wanted == nil || wanted(name)):
+			err = x.write(full)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// closure writes what an overlay is made of.
+func (x *extract) closure(ctx context.Context, of *closure) error {
+	if of.unbounded {
+		return x.below(ctx, ".", nil)
+	}
+	for name := range of.names {
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		switch x.tree.lstat(name) {
+		case regular, link:
+			if err := x.write(name); err != nil {
+				return err
+			}
+		case directory:
+			if err := x.root.MkdirAll(name, 0o700); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+func (x *extract) write(name string) error {
+	if x.done[name] {
+		return nil
+	}
+	x.done[name] = true
+	if len(x.done) > maxExtractedFiles {
+		return fmt.Errorf("%w: more than %d files of it may be definitions", errTooLarge, maxExtractedFiles)
+	}
+	if err := x.root.MkdirAll(path.Dir(name), 0o700); err != nil {
+		return err
+	}
+	if x.tree.lstat(name) == link {
+		target, err := x.tree.target(name)
+		if err == nil {
+			err = x.root.Symlink(target, name)
+		}
+		if errors.Is(err, fs.ErrExist) {
+			return nil
+		}
+		return err
+	}
+	// One byte more than is read of a file tells that it is too large.
+	data, err := x.tree.read(name, maxFile+1)
+	if err != nil {
+		return fmt.Errorf("%s: %w", name, err)
+	}
+	if x.bytes += int64(len(data)); x.bytes > maxExtracted {
+		return fmt.Errorf("%w: more than %d MiB of it may be definitions", errTooLarge, maxExtracted>>20)
+	}
+	return x.root.WriteFile(name, data, 0o600)
+}

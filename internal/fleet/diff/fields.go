@@ -1,0 +1,221 @@
+package diff
+
+import (
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+
+	"cloop.dev/cloop/apis/v1alpha1"
+)
+
+// metadata of each kind that is compared.
+var metadata = map[string]judge{
+	"metadata.labels{}":      neutral,
+	"metadata.annotations{}": {about: "`neutral`; only values of cloop.dev are shown", hidden: true, of: func(change) Class { return Neutral }},
+	"metadata.annotations{" + v1alpha1.AnnotationForceDelete + "}": {about: "`destructive` when it becomes true: a deletion then stops runs", of: forceDelete},
+	"metadata.annotations{" + v1alpha1.AnnotationMovedFrom + "}":   neutral,
+}
+
+// judges: kind → field → its judge. A field is spelt with [] behind a list, for
+// the list as a whole and its elements, and with {} behind a map, for its
+// entries. A test holds the table to the definitions.
+var judges = map[string]map[string]judge{
+	v1alpha1.ExecutorPoolKind: {
+		"spec.hubURL":                                   kept("the pool goes to another hub, and what waits for it at the old one has no runners"),
+		"spec.hubCAPin":                                 neutral,
+		"spec.hubCABundle":                              neutral,
+		"spec.poolCredentialSecretRef.name":             kept("which hub pool is served follows from the credential"),
+		"spec.poolCredentialSecretRef.key":              kept("which hub pool is served follows from the credential"),
+		"spec.hubPool":                                  neutral,
+		"spec.minRunners":                               counted,
+		"spec.maxRunners":                               {about: counted.about + ", and `destructive` where that deletes volumes: without maxClaims it bounds them", of: maximum},
+		"spec.scaleDownDelay":                           lasting,
+		"spec.runnerLabels{}":                           neutral,
+		"spec.template.image":                           neutral,
+		"spec.template.runtimeClassName":                neutral,
+		"spec.template.serviceAccountName":              neutral,
+		"spec.template.automountServiceAccountToken":    granted,
+		"spec.template.resources.requests{}":            counted,
+		"spec.template.resources.limits{}":              capped,
+		"spec.template.nodeSelector{}":                  neutral,
+		"spec.template.tolerations[]":                   neutral,
+		"spec.template.tolerations[].key":               neutral,
+		"spec.template.tolerations[].operator":          neutral,
+		"spec.template.tolerations[].value":             neutral,
+		"spec.template.tolerations[].effect":            neutral,
+		"spec.template.tolerations[].tolerationSeconds": neutral,
+		"spec.template.env[]":                           neutral,
+		"spec.template.env[].name":                      neutral,
+		"spec.template.env[].secretKeyRef.name":         neutral,
+		"spec.template.env[].secretKeyRef.key":          neutral,
+		"spec.persistence.enabled":                      volumes,
+		"spec.persistence.size":                         counted,
+		"spec.persistence.storageClassName":             neutral,
+		"spec.persistence.accessModes[]":                neutral,
+		"spec.persistence.mounts[]":                     entries,
+		"spec.persistence.reclaimPolicy":                {about: "`destructive` when it was Retain: volumes that are no longer needed are deleted from then on", of: reclaim},
+		"spec.persistence.maxClaims":                    {about: counted.about + ", and `destructive` where that deletes volumes", of: claims},
+		"spec.persistence.minFree":                      neutral,
+	},
+	v1alpha1.HubPoolKind: {
+		"spec.maxRunners":                     counted,
+		"spec.labels{}":                       label,
+		"spec.audience[]":                     audience,
+		"spec.owner":                          owner,
+		"spec.harness":                        neutral,
+		"spec.capabilities{}":                 granted,
+		"spec.cordon.reason":                  {about: "`lower` when a cordon comes, `raise` when it goes", of: cordoned},
+		"spec.deletionPolicy":                 neutral,
+		"spec.hub.url":                        kept("the pool stays behind at the hub it is at"),
+		"spec.hub.caPin":                      neutral,
+		"spec.hub.caBundle":                   neutral,
+		"spec.hub.tokenSecretRef.name":        neutral,
+		"spec.hub.tokenSecretRef.key":         neutral,
+		"spec.credential.secretRef.namespace": kept("the credential is minted elsewhere, and who reads the old Secret has one that ages"),
+		"spec.credential.secretRef.name":      kept("the credential is minted elsewhere, and who reads the old Secret has one that ages"),
+		"spec.credential.secretRef.key":       kept("the credential is minted elsewhere, and who reads the old Secret has one that ages"),
+		"spec.credential.rotateEvery":         neutral,
+	},
+	v1alpha1.PoolSyncKind: {
+		"spec.interval":                         neutral,
+		"spec.retryInterval":                    neutral,
+		"spec.timeout":                          neutral,
+		"spec.source.git.url":                   kept("what the other repository does not have is pruned"),
+		"spec.source.git.ref.branch":            neutral,
+		"spec.source.git.ref.tag":               neutral,
+		"spec.source.git.ref.semver":            neutral,
+		"spec.source.git.ref.commit":            neutral,
+		"spec.source.git.secretRef.name":        neutral,
+		"spec.source.git.verify.mode":           {about: "`raise` when nothing need be signed any more, `lower` when something must", of: verification},
+		"spec.source.git.verify.secretRef.name": neutral,
+		"spec.sourceRef.kind":                   kept("what the other source does not have is pruned"),
+		"spec.sourceRef.name":                   kept("what the other source does not have is pruned"),
+		"spec.sourceRef.namespace":              kept("what the other source does not have is pruned"),
+		"spec.path":                             kept("what the other path does not have is pruned"),
+		"spec.prune":                            {about: "`destructive` when it is turned on: what Git no longer has is deleted", of: pruning},
+		"spec.pruneLimit.count":                 counted,
+		"spec.pruneLimit.percent":               nonZero,
+		"spec.drift.mode":                       neutral,
+		"spec.drift.ignore[]":                   neutral,
+		"spec.drift.ignore[].paths[]":           neutral,
+		"spec.drift.ignore[].target.kind":       neutral,
+		"spec.drift.ignore[].target.namespace":  neutral,
+		"spec.drift.ignore[].target.name":       neutral,
+		"spec.serviceAccountName":               neutral,
+		"spec.dependsOn[]":                      neutral,
+		"spec.dependsOn[].name":                 neutral,
+		"spec.dependsOn[].namespace":            neutral,
+		"spec.wait":                             neutral,
+		"spec.suspend":                          halting,
+		"spec.suspendReason":                    neutral,
+		"spec.suspendUntil":                     neutral,
+		"spec.substitute.vars{}":                {about: "`neutral`; its value is not shown", hidden: true, of: func(change) Class { return Neutral }},
+		"spec.substitute.from[]":                neutral,
+		"spec.substitute.from[].kind":           neutral,
+		"spec.substitute.from[].name":           neutral,
+		"spec.substitute.from[].optional":       neutral,
+		"spec.hub.url":                          neutral,
+		"spec.hub.caPin":                        neutral,
+		"spec.hub.caBundle":                     neutral,
+		"spec.hub.tokenSecretRef.name":          neutral,
+		"spec.hub.tokenSecretRef.key":           neutral,
+	},
+}
+
+// FieldClass is one line of the table of classes, for documentation.
+type FieldClass struct {
+	Kind string
+	// Name is the field's path, with [] behind a list and {} behind a map.
+	Name string
+	// About says when a change of it has which class.
+	About string
+}
+
+// Fields lists the table of classes by kind and name, the metadata that all
+// kinds share under "any".
+func Fields() []FieldClass {
+	var all []FieldClass
+	add := func(kind string, table map[string]judge) {
+		for _, name := range slices.Sorted(maps.Keys(table)) {
+			all = append(all, FieldClass{Kind: kind, Name: name, About: table[name].about})
+		}
+	}
+	for _, kind := range []string{v1alpha1.ExecutorPoolKind, v1alpha1.HubPoolKind, v1alpha1.PoolSyncKind} {
+		add(kind, judges[kind])
+	}
+	add("any", metadata)
+	return all
+}
+
+// table is what is known of a kind's fields.
+type table struct {
+	judges map[string]judge
+	// prefixes are the names of what fields lie in.
+	prefixes map[string]bool
+}
+
+// tables: kind → its table, with the metadata; "" is of every other kind.
+var tables = sync.OnceValue(func() map[string]table {
+	all := map[string]table{}
+	for _, kind := range []string{"", v1alpha1.ExecutorPoolKind, v1alpha1.HubPoolKind, v1alpha1.PoolSyncKind} {
+		t := table{judges: maps.Clone(metadata), prefixes: map[string]bool{}}
+		maps.Copy(t.judges, judges[kind])
+		for name := range t.judges {
+			for i := range len(name) {
+				switch name[i] {
+				case '.', '[', '{':
+					t.prefixes[name[:i]] = true
+				case ']', '}':
+					t.prefixes[name[:i+1]] = true
+				}
+			}
+		}
+		all[kind] = t
+	}
+	return all
+})
+
+// field finds the judge of what lies at the tokens of a JSON pointer below what
+// name means. A whole list has the list's.
+func (t table) field(name string, tokens []string) (judge, bool) {
+	if len(tokens) == 0 {
+		for _, spelt := range []string{name, name + "[]"} {
+			if j, ok := t.judges[spelt]; ok {
+				return j, true
+			}
+		}
+		return judge{}, false
+	}
+	for _, inner := range t.inner(name, tokens[0]) {
+		if j, ok := t.field(inner, tokens[1:]); ok {
+			return j, true
+		}
+	}
+	return judge{}, false
+}
+
+// inner are the names that a token below a name may mean, the closest first.
+func (t table) inner(name, token string) []string {
+	all := []string{strings.TrimPrefix(name+"."+token, "."), name + "{" + token + "}", name + "{}"}
+	if _, err := strconv.Atoi(token); err == nil {
+		all = append(all, name+"[]")
+	}
+	return slices.DeleteFunc(all, func(inner string) bool {
+		_, leaf := t.judges[inner]
+		return !leaf && !t.prefixes[inner]
+	})
+}
+
+// tokens splits a JSON pointer.
+func tokens(pointer string) []string {
+	if pointer == "" {
+		return nil
+	}
+	parts := strings.Split(pointer[1:], "/")
+	for i, part := range parts {
+		parts[i] = strings.NewReplacer("~1", "/", "~0", "~").Replace(part)
+	}
+	return parts
+}

@@ -1,0 +1,242 @@
+package diff
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"cloop.dev/cloop/apis/v1alpha1"
+	"cloop.dev/cloop/internal/fleet"
+)
+
+// item is what is kept of a rendered object.
+type item struct {
+	*unstructured.Unstructured
+	// ours: it is of cloop.dev.
+	ours bool
+}
+
+// ranks: kind of cloop.dev → its place in a report.
+var ranks = map[string]int{v1alpha1.HubPoolKind: 1, v1alpha1.ExecutorPoolKind: 2, v1alpha1.PoolSyncKind: 3}
+
+func (o *item) rank() int {
+	if rank := ranks[o.GetKind()]; o.ours && rank > 0 {
+		return rank
+	}
+	return len(ranks) + 1
+}
+
+// table is what is known of the object's fields.
+func (o *item) table() table {
+	if o.ours {
+		if t, ok := tables()[o.GetKind()]; ok {
+			return t
+		}
+	}
+	return tables()[""]
+}
+
+// key tells the objects of a rendering apart.
+type key struct{ group, kind, namespace, name string }
+
+func keyOf(o *item) key {
+	return key{o.GroupVersionKind().Group, o.GetKind(), o.GetNamespace(), o.GetName()}
+}
+
+// indexed are the objects of a rendering, the first of those that are one.
+func indexed(rendered []fleet.Rendered) map[key]*item {
+	all := make(map[key]*item, len(rendered))
+	for i := range rendered {
+		o := &item{Unstructured: rendered[i].Object, ours: rendered[i].Object.GroupVersionKind().Group == v1alpha1.Group}
+		if _, twice := all[keyOf(o)]; !twice {
+			all[keyOf(o)] = o
+		}
+	}
+	return all
+}
+
+// pairs are the objects of two renderings that differ.
+func pairs(before, after map[key]*item) (differing []Object, notes []string) {
+	moved, notes := renames(before, after)
+	gone := map[key]bool{}
+	for _, from := range moved {
+		gone[from] = true
+	}
+	for at, now := range after {
+		was := before[at]
+		if from, ok := moved[at]; ok {
+			was = before[from]
+		}
+		if o, differs := compare(was, now); differs {
+			differing = append(differing, o)
+		}
+	}
+	for at, was := range before {
+		if after[at] == nil && !gone[at] {
+			o, _ := compare(was, nil)
+			differing = append(differing, o)
+		}
+	}
+	slices.SortFunc(differing, func(a, b Object) int {
+		return cmp.Or(cmp.Compare(a.either().rank(), b.either().rank()), cmp.Compare(a.Kind, b.Kind),
+			cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name),
+			cmp.Compare(a.either().GroupVersionKind().Group, b.either().GroupVersionKind().Group))
+	})
+	return differing, notes
+}
+
+func (o *Object) either() *item {
+	if o.after != nil {
+		return o.after
+	}
+	return o.before
+}
+
+// renames: object → the one that it was, by its annotation. What is still there,
+// never was, or is claimed twice is no rename.
+func renames(before, after map[key]*item) (map[key]key, []string) {
+	moved, taken := map[key]key{}, map[key]key{}
+	var notes []string
+	for _, at := range sortedKeys(after) {
+		now := after[at]
+		annotation := now.GetAnnotations()[v1alpha1.AnnotationMovedFrom]
+		if annotation == "" || before[at] != nil || !now.ours {
+			continue
+		}
+		from := at
+		if namespace, name, ok := strings.Cut(annotation, "/"); ok {
+			from.namespace, from.name = namespace, name
+		} else {
+			from.name = annotation
+		}
+		shown := at.kind + " " + qualified(at.namespace, at.name)
+		switch other, claimed := taken[from]; {
+		case before[from] == nil:
+			notes = append(notes, fmt.Sprintf("%s says that it was %s, which the base does not have: it is new", shown, qualified(from.namespace, from.name)))
+		case after[from] != nil:
+			notes = append(notes, fmt.Sprintf("%s says that it was %s, which is still there: it is new", shown, qualified(from.namespace, from.name)))
+		case claimed:
+			notes = append(notes, fmt.Sprintf("%s says that it was %s, and so does %s: it is new", shown, qualified(from.namespace, from.name), qualified(other.namespace, other.name)))
+		default:
+			moved[at], taken[from] = from, at
+		}
+	}
+	return moved, notes
+}
+
+func sortedKeys(objects map[key]*item) []key {
+	all := make([]key, 0, len(objects))
+	for at := range objects {
+		all = append(all, at)
+	}
+	slices.SortFunc(all, func(a, b key) int {
+		return cmp.Or(cmp.Compare(a.group, b.group), cmp.Compare(a.kind, b.kind), cmp.Compare(a.namespace, b.namespace), cmp.Compare(a.name, b.name))
+	})
+	return all
+}
+
+// compare is what becomes of one object, and whether that is anything.
+func compare(was, now *item) (Object, bool) {
+	o := Object{before: was, after: now}
+	either := o.either()
+	o.Kind, o.Namespace, o.Name = either.GetKind(), either.GetNamespace(), either.GetName()
+	if either.ours && (o.Kind == v1alpha1.ExecutorPoolKind || o.Kind == v1alpha1.HubPoolKind) {
+		o.Pool = fleet.HubPoolName(either.Unstructured)
+	}
+	switch {
+	case was == nil:
+		o.Change = Added
+	case now == nil:
+		o.Change = Removed
+	case keyOf(was) != keyOf(now):
+		o.Change, o.From = Renamed, qualified(was.GetNamespace(), was.GetName())
+	default:
+		o.Change = Changed
+	}
+	if was != nil && now != nil {
+		o.Fields = differing(was, now)
+		if o.Change == Changed && len(o.Fields) == 0 {
+			return o, false
+		}
+	}
+	var class Class
+	class, o.Meaning = meaning(&o)
+	classes := []Class{class}
+	for _, field := range o.Fields {
+		classes = append(classes, field.Class)
+	}
+	o.Class = gravest(classes...)
+	return o, true
+}
+
+// differing are the fields in which two objects differ, each once, by path.
+func differing(was, now *item) []Field {
+	found := map[string]fleet.FieldDiff{}
+	add := func(prefix string, swapped bool, diffs []fleet.FieldDiff) {
+		for _, d := range diffs {
+			if swapped {
+				d.Want, d.Have = d.Have, d.Want
+			}
+			if _, known := found[prefix+d.Path]; !known {
+				found[prefix+d.Path] = d
+			}
+		}
+	}
+	add("", false, fleet.CompareSpecs(now.Unstructured, was.Unstructured, nil))
+	if !now.ours {
+		// Of other kinds the comparison leaves out what only one side has.
+		add("", true, fleet.CompareSpecs(was.Unstructured, now.Unstructured, nil))
+	}
+	add("/metadata", false, fleet.CompareSpecs(metadataOf(now), metadataOf(was), nil))
+	fields := make([]Field, 0, len(found))
+	for path, d := range found {
+		if covered(found, path) {
+			continue
+		}
+		fields = append(fields, classified(was, now, path, d))
+	}
+	slices.SortFunc(fields, func(a, b Field) int { return cmp.Compare(a.Path, b.Path) })
+	return fields
+}
+
+// covered says whether a field lies in another one that differs as a whole.
+func covered(found map[string]fleet.FieldDiff, path string) bool {
+	for i := len(path) - 1; i > 0; i-- {
+		if path[i] == '/' {
+			if _, whole := found[path[:i]]; whole {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// metadataOf are the labels and annotations of an object as if they were an
+// object of ours, so that whatever only one side has counts.
+func metadataOf(o *item) *unstructured.Unstructured {
+	fields := map[string]any{"apiVersion": v1alpha1.GroupVersion.String(), "kind": "Metadata"}
+	for _, name := range []string{"labels", "annotations"} {
+		if value, ok, _ := unstructured.NestedMap(o.Object, "metadata", name); ok {
+			fields[name] = value
+		}
+	}
+	return &unstructured.Unstructured{Object: fields}
+}
+
+func classified(was, now *item, path string, d fleet.FieldDiff) Field {
+	t, at := now.table(), tokens(path)
+	field := Field{Path: clipped(withoutCredentials(path), maxPath), Class: Neutral}
+	if j, known := t.field("", at); known {
+		field.Class = j.of(change{from: d.Have, to: d.Want, before: was.Unstructured, after: now.Unstructured})
+	}
+	if !now.ours && fleet.Applicable(now.GroupVersionKind()) && at[0] != "metadata" {
+		// Kinds without a place for secrets.
+		field.From, field.To = plain(d.Have, 0), plain(d.Want, 0)
+		return field
+	}
+	field.From, field.To = t.shown("", at, d.Have), t.shown("", at, d.Want)
+	return field
+}

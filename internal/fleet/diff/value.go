@@ -1,0 +1,153 @@
+package diff
+
+import (
+	"encoding/json"
+	"regexp"
+	"strconv"
+	"strings"
+
+	"cloop.dev/cloop/internal/secret"
+)
+
+const (
+	// notShown stands for the value of a field that may hold a secret, or that no
+	// definition has: nobody knows what somebody wrote there.
+	notShown = "[not shown]"
+	redacted = "[redacted]"
+	// maxShown bounds one text of a value, in bytes, and one value's entries.
+	maxShown = 256
+	maxPath  = 1024
+	maxEntry = 64
+	maxDepth = 12
+)
+
+// others are credentials that are not cloop's and are known by their looks:
+// private keys, and what forges and clouds hand out.
+var others = []*regexp.Regexp{
+	regexp.MustCompile(`(?s)-----BEGIN [A-Z ]*PRIVATE KEY.*`),
+	regexp.MustCompile(`\b(?:gh[pousr]_|github_pat_|glpat-)[0-9A-Za-z_-]{16,}`),
+	regexp.MustCompile(`\bAKIA[0-9A-Z]{16}`),
+	regexp.MustCompile(`\bxox[abprs]-[0-9A-Za-z-]{10,}`),
+	regexp.MustCompile(`\beyJ[0-9A-Za-z_-]{10,}\.[0-9A-Za-z_-]{10,}\.[0-9A-Za-z_-]*`),
+}
+
+// withoutCredentials is a text in which nothing that looks like one is left.
+func withoutCredentials(text string) string {
+	text = secret.Redact(text)
+	for _, credential := range others {
+		text = credential.ReplaceAllString(text, redacted)
+	}
+	return text
+}
+
+// shown is what is told of a value at a JSON pointer of an object: what the
+// table knows and does not hide, without what looks like a credential. nil stays
+// nil: the field is absent.
+func (t table) shown(name string, at []string, value any) any {
+	if value == nil {
+		return nil
+	}
+	if len(at) > 0 {
+		for _, inner := range t.inner(name, at[0]) {
+			if shown := t.shown(inner, at[1:], value); shown != notShown {
+				return shown
+			}
+		}
+		return notShown
+	}
+	switch node := value.(type) {
+	case map[string]any:
+		return t.shownMap(name, node)
+	case []any:
+		return t.shownList(name, node)
+	}
+	if j, ok := t.judges[name]; !ok || j.hidden {
+		return notShown
+	}
+	if text, ok := value.(string); ok {
+		return bounded(withoutCredentials(text))
+	}
+	return value
+}
+
+func (t table) shownMap(name string, node map[string]any) any {
+	if !t.prefixes[name] {
+		return notShown
+	}
+	if len(node) > maxEntry {
+		return notShown
+	}
+	all := make(map[string]any, len(node))
+	for key, child := range node {
+		all[bounded(withoutCredentials(key))] = t.shown(name, []string{key}, child)
+	}
+	return all
+}
+
+func (t table) shownList(name string, node []any) any {
+	if j, leaf := t.judges[name+"[]"]; !leaf && !t.prefixes[name+"[]"] || j.hidden {
+		return notShown
+	}
+	all := make([]any, 0, min(len(node), maxEntry))
+	for _, child := range node[:min(len(node), maxEntry)] {
+		all = append(all, t.shown(name+"[]", nil, child))
+	}
+	if more := len(node) - maxEntry; more > 0 {
+		all = append(all, "and "+strconv.Itoa(more)+" more")
+	}
+	return all
+}
+
+// plain is what is told of a value of a kind that has no place for secrets.
+func plain(value any, depth int) any {
+	switch node := value.(type) {
+	case string:
+		return bounded(withoutCredentials(node))
+	case map[string]any:
+		if depth > maxDepth || len(node) > maxEntry {
+			return notShown
+		}
+		all := make(map[string]any, len(node))
+		for key, child := range node {
+			all[bounded(withoutCredentials(key))] = plain(child, depth+1)
+		}
+		return all
+	case []any:
+		if depth > maxDepth || len(node) > maxEntry {
+			return notShown
+		}
+		all := make([]any, len(node))
+		for i, child := range node {
+			all[i] = plain(child, depth+1)
+		}
+		return all
+	}
+	return value
+}
+
+// bounded shortens a text and says by how much.
+func bounded(text string) string { return clipped(text, maxShown) }
+
+func clipped(text string, n int) string {
+	if len(text) <= n {
+		return text
+	}
+	return strings.ToValidUTF8(text[:n], "") + "… (" + strconv.Itoa(len(text)-n) + " bytes more)"
+}
+
+// written is a value as it is told to people; a dash stands for none.
+func written(value any) string {
+	switch v := value.(type) {
+	case nil:
+		return "-"
+	case string:
+		if v != "" && v != "-" {
+			return v
+		}
+	}
+	data, err := json.Marshal(value)
+	if err != nil {
+		return notShown
+	}
+	return string(data)
+}
