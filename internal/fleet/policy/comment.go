@@ -45,7 +45,7 @@ func Comments(file string, data []byte) (ignores []*Ignore, problems []schemas.P
 		}
 		before, _, _ := strings.Cut(line[match[0]:], marker)
 		at := place{file, i + 1, utf8.RuneCountInString(line[:match[0]]) + utf8.RuneCountInString(before) + 1}
-		if len(ignores) == maxComments {
+		if len(ignores)+len(problems) == maxComments {
 			return ignores, append(problems, at.problem("", "more comments of this kind than are read of one file", "turn the rule off for the file in .cloop/config.yaml"))
 		}
 		rule, reason := group(line, match, 1), strings.TrimSpace(group(line, match, 2))

@@ -25,6 +25,8 @@ const (
 	// maxIgnores bounds the ignores, each of which is held against each finding.
 	maxIgnores = 200
 	maxPaths   = 50
+	// maxFailures bounds how many problems of a file are told.
+	maxFailures = 50
 )
 
 // Config is what a configuration says.
@@ -47,9 +49,14 @@ type configReader struct {
 	known    Known
 	config   *Config
 	problems []schemas.Problem
+	failed   int
 }
 
+// fail counts the problems even where there are more than anybody reads.
 func (r *configReader) fail(node *yaml.Node, path, message, hint string) {
+	if r.failed++; r.failed > maxFailures {
+		return
+	}
 	r.problems = append(r.problems, place{r.file, node.Line, node.Column}.problem(path, message, hint))
 }
 
@@ -192,9 +199,9 @@ func (r *configReader) ignores(node *yaml.Node) {
 			r.fail(item, "ignore", fmt.Sprintf("there are more than %d entries", maxIgnores), "ignore whole directories rather than files")
 			return
 		}
-		before := len(r.problems)
+		before := r.failed
 		ignore := r.ignore(item, fmt.Sprintf("ignore[%d]", i))
-		if len(r.problems) == before {
+		if r.failed == before {
 			r.config.Ignores = append(r.config.Ignores, ignore)
 		}
 	}
@@ -202,7 +209,7 @@ func (r *configReader) ignores(node *yaml.Node) {
 
 func (r *configReader) ignore(node *yaml.Node, path string) *Ignore {
 	ignore := &Ignore{File: r.file, Line: node.Line, Column: node.Column}
-	before := len(r.problems)
+	before := r.failed
 	for _, f := range r.fields(node, path, "rule", "paths", "reason", "until") {
 		switch f.name {
 		case "rule":
@@ -215,7 +222,7 @@ func (r *configReader) ignore(node *yaml.Node, path string) *Ignore {
 			r.until(f, ignore)
 		}
 	}
-	if len(r.problems) > before {
+	if r.failed > before {
 		return ignore
 	}
 	for _, missing := range []struct {

@@ -64,14 +64,14 @@ func ParseRules(file string, data []byte, taken func(id string) bool) ([]*Defini
 	if top == nil {
 		return nil, problems
 	}
-	r := &definitionReader{problems: problems}
+	r := &definitionReader{}
 	var definitions []*Definition
 	for _, f := range r.fields(top, "rules") {
 		for _, rule := range r.fields(f) {
-			before := len(r.problems)
+			before := r.failed
 			definition := r.definition(rule, taken)
 			switch {
-			case len(r.problems) > before || r.brokenIn(rule.path):
+			case r.failed > before:
 			case len(definitions) == maxRules:
 				r.fail(rule, fmt.Sprintf("there are more than %d rules", maxRules), "put several into one expression")
 				return definitions, r.problems
@@ -83,29 +83,23 @@ func ParseRules(file string, data []byte, taken func(id string) bool) ([]*Defini
 	return definitions, r.problems
 }
 
-type definitionReader struct{ problems []schemas.Problem }
-
-func (r *definitionReader) fail(v *value, message, hint string) {
-	r.problems = append(r.problems, v.problem(v.path, message, hint))
+type definitionReader struct {
+	problems []schemas.Problem
+	failed   int
 }
 
-// brokenIn says whether something below a path could not be read.
-func (r *definitionReader) brokenIn(path string) bool {
-	for _, problem := range r.problems {
-		if problem.Path == path || strings.HasPrefix(problem.Path, path+".") {
-			return true
-		}
+// fail counts the problems even where there are more than anybody reads.
+func (r *definitionReader) fail(v *value, message, hint string) {
+	if r.failed++; r.failed > maxFailures {
+		return
 	}
-	return false
+	r.problems = append(r.problems, v.problem(v.path, message, hint))
 }
 
 // fields are those of a struct that are among the names; without names, all.
 func (r *definitionReader) fields(v *value, names ...string) []*value {
 	if v.kind != aStruct {
-		// What is something else was reported when it was read.
-		if v.kind != other {
-			r.fail(v, fmt.Sprintf("this is %s and must be %s", v.kind, aStruct), "write it as docs/rules.md shows")
-		}
+		r.fail(v, fmt.Sprintf("this is %s and must be %s", v.kind, aStruct), "write it as docs/rules.md shows")
 		return nil
 	}
 	var good []*value
@@ -158,7 +152,6 @@ func (r *definitionReader) definition(rule *value, taken func(string) bool) *Def
 
 func (r *definitionReader) text(v *value, most int) string {
 	switch {
-	case v.kind == other:
 	case v.kind != aText:
 		r.fail(v, fmt.Sprintf("this is %s and must be %s", v.kind, aText), "put it in quotes")
 	case strings.TrimSpace(v.text) == "":
@@ -188,9 +181,7 @@ func (r *definitionReader) match(v *value, d *Definition) {
 
 func (r *definitionReader) texts(v *value) []string {
 	if v.kind != aList || len(v.items) == 0 || len(v.items) > maxMatches {
-		if v.kind != other {
-			r.fail(v, fmt.Sprintf("this must be a list of 1 to %d texts", maxMatches), "to match all, leave the field out")
-		}
+		r.fail(v, fmt.Sprintf("this must be a list of 1 to %d texts", maxMatches), "to match all, leave the field out")
 		return nil
 	}
 	var texts []string

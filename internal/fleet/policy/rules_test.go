@@ -34,19 +34,19 @@ func TestRulesNameWhatIsWrong(t *testing.T) {
 	}{
 		"nothing":                {"", nil},
 		"comments":               {"// later\npackage x\n", nil},
-		"no CUE":                 {"rules: {\n", []string{"1:9 : expected '}', found 'EOF'"}},
+		"no CUE":                 {"rules: {\n", []string{"1:9 rules: the file ends in the middle of something"}},
 		"an import":              {"import \"strings\"\nrules: {}\n", []string{"1:1 : imports are not taken here"}},
 		"an unknown field":       {"rule: {}\n", []string{"1:1 rule: unknown field"}},
 		"a definition":           {"#R: {}\n", []string{"1:1 #R: unknown field"}},
-		"a reference":            {"rules: a\n", []string{"1:8 rules: only texts, lists and structs are taken here"}},
-		"a call":                 {"rules: len(1)\n", []string{"1:8 rules: only texts, lists and structs are taken here"}},
-		"a comprehension":        {"rules: {for x in [1] {a: 1}}\n", []string{"1:9 rules: only fields with values are taken here"}},
+		"a reference":            {"rules: a\n", []string{"1:8 rules: references are not taken here"}},
+		"a call":                 {"rules: len(1)\n", []string{"1:8 rules: references are not taken here"}},
+		"a comprehension":        {"rules: {for x in [1] {a: 1}}\n", []string{"1:9 rules: only names, texts, lists and structs are taken here"}},
 		"an interpolation":       {ruleOf(`"\(1)"`), []string{"2:14 rules.r.expression: interpolations are not taken here"}},
-		"a let":                  {"let x = 1\n", []string{"1:1 : only fields with values are taken here"}},
-		"an attribute":           {"rules: {} @x(y)\n", []string{"1:1 rules: markers, aliases and attributes of a field are not taken here"}},
-		"an optional field":      {"rules?: {}\n", []string{"1:1 rules: markers, aliases and attributes of a field are not taken here"}},
-		"a pattern":              {"rules: [string]: {}\n", []string{"1:8 rules: only plain names and quoted ones are taken for a field"}},
-		"bytes":                  {ruleOf("'true'"), []string{"2:14 rules.r.expression: only texts, lists and structs are taken here"}},
+		"a let":                  {"let x = 1\n", []string{"1:1 : only names, texts, lists and structs are taken here"}},
+		"an attribute":           {"rules: {} @x(y)\n", []string{"1:11 rules: attributes are not taken here"}},
+		"an optional field":      {"rules?: {}\n", []string{"1:1 rules: only plain names with a value are taken for a field"}},
+		"a pattern":              {"rules: [string]: {}\n", []string{"1:9 rules[0]: only names, texts, lists and structs are taken here"}},
+		"bytes":                  {ruleOf("'true'"), []string{"2:14 rules.r.expression: only texts in double quotes are taken here"}},
 		"rules of no struct":     {"rules: []\n", []string{"1:1 rules: this is a list and must be a struct"}},
 		"a rule of no struct":    {"rules: r: \"true\"\n", []string{"1:8 rules.r: this is a text and must be a struct"}},
 		"nothing in a rule":      {"rules: r: {}\n", []string{"1:8 rules.r.message: this is required", "1:8 rules.r.expression: this is required"}},
@@ -66,7 +66,13 @@ func TestRulesNameWhatIsWrong(t *testing.T) {
 		"in a text of lines":     {ruleOf("\"\"\"\n\t\ttrue &&\n\t\t  nope\n\t\t\"\"\""), []string{"4:5 rules.r.expression: undeclared reference to 'nope' (in container '')"}},
 		"in a text with escapes": {ruleOf(`"\u0074rue && nope"`), []string{"2:14 rules.r.expression: undeclared reference to 'nope' (in container '')"}},
 		"a number for an answer": {ruleOf(`"1 + 1"`), []string{"2:14 rules.r.expression: the expression gives int and must give bool"}},
-		"more than is read":      {"//" + strings.Repeat("x", 64<<10), []string{"1:1 : the file is larger than 64 KiB"}},
+		"more than is read":      {"//" + strings.Repeat("x", 32<<10), []string{"1:1 : the file is larger than 32 KiB"}},
+		"a list too long":        {ruleOf(`"true"`, "match: names: ["+strings.Repeat("\"a\",", 51)+"]"), []string{"4:216 rules.r.match.names: a list has at most 50 elements"}},
+		"too deep":               {strings.Repeat("a: ", 40), []string{"1:97 " + strings.Repeat("a.", 32) + "a: this is nested more than 32 deep"}},
+		"too many values":        {strings.Repeat("a:{}\n", 6000), []string{"5001:1 a: the file has more than 5000 values"}},
+		"no escape":              {ruleOf(`"\q"`), []string{"2:16 : unknown escape sequence"}},
+		"half a character":       {ruleOf(`"\ud800"`), []string{`2:14 rules.r.expression: "\\ud800" is no character`}},
+		"wrong indentation":      {ruleOf("\"\"\"\n\ttrue\n\t\t\"\"\""), []string{"2:14 : non-matching whitespace for multiline strings"}},
 		"no UTF-8":               {"// \xff\n", []string{"1:1 : the file is not UTF-8"}},
 		"more rules than count":  {manyRules(101), []string{`101:8 rules.r100: there are more than 100 rules`}},
 		"an expression too long": {ruleOf(`"true` + strings.Repeat(" ", 8<<10) + `"`), []string{"2:2 rules.r.expression: this is longer than 8192 bytes"}},
@@ -80,6 +86,20 @@ func TestRulesNameWhatIsWrong(t *testing.T) {
 				t.Errorf("%d rules count", count)
 			}
 		})
+	}
+}
+
+// Small files that a parser of the whole language takes seconds over are refused
+// at the first thing that is no data.
+func TestHostileRulesFilesAreRefused(t *testing.T) {
+	for _, part := range []string{
+		"{", "rules: [", "a: ", "a:1\n", ",", "@", "@a(", ")\n", "\"", "#", "-", "a: 1|", "a: \"\\(", "f(", "for a in b {", "let a = a\n", "a=b:", "...", "if a ", "a: \"\"\"\n",
+	} {
+		rules, problems := parse(t, strings.Repeat(part, (32<<10)/len(part)))
+		if len(rules.Definitions()) > 0 || len(problems) != 1 {
+			t.Errorf("of %q: %d rules, problems %v", part, len(rules.Definitions()), problems)
+		}
+		lines(t, "r.cue", problems)
 	}
 }
 
