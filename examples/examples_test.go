@@ -66,6 +66,41 @@ func TestTheFleetPassesItsCheckWithoutAWarning(t *testing.T) {
 	}
 }
 
+func TestWhatAChangeOfTheFleetDoes(t *testing.T) {
+	dir := repository(t, "fleet")
+	if code, stdout, stderr := cloop(t, dir, "fleet", "diff", "--base", "HEAD"); code != 0 {
+		t.Errorf("nothing is changed: exit code %d: %s%s", code, stdout, stderr)
+	}
+	for file, change := range map[string][2]string{
+		"pools/base/agents.yaml":     {"maxRunners: 8", "maxRunners: 9"},
+		"hub/gpu.yaml":               {"maxRunners: 6", "maxRunners: 5"},
+		"bootstrap/us/poolsync.yaml": {"us-east-1", "us-west-2"},
+	} {
+		name := filepath.Join(dir, file)
+		data, err := os.ReadFile(name)
+		if err != nil || !bytes.Contains(data, []byte(change[0])) {
+			t.Fatalf("%s is %s: %v", file, data, err)
+		}
+		if err := os.WriteFile(name, bytes.Replace(data, []byte(change[0]), []byte(change[1]), 1), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	commit(t, dir)
+	code, stdout, stderr := cloop(t, dir, "fleet", "diff", "--base", "HEAD~1")
+	for _, want := range []string{
+		// Only us takes the base's maximum, and the variable.
+		"clusters/us ExecutorPool", "/spec/maxRunners raise 8 → 9", "us-east-1 → us-west-2",
+		"hub HubPool gpu changed, lower",
+	} {
+		if !strings.Contains(strings.Join(strings.Fields(stdout), " "), want) {
+			t.Errorf("it does not say %q", want)
+		}
+	}
+	if code != 1 || strings.Contains(stdout, "clusters/eu") || strings.Contains(stdout, "clusters/lab") || t.Failed() {
+		t.Errorf("exit code %d: %s%s", code, stdout, stderr)
+	}
+}
+
 func TestWhatEachClusterOfTheFleetServes(t *testing.T) {
 	want := map[string]string{
 		"eu":  "agents 1-12 tolerates example.com/batch example.com/spot, gpu 0-2 tolerates example.com/accelerator",

@@ -78,6 +78,9 @@ func TestCommitsGetAStatusAtTheForge(t *testing.T) {
 				!strings.HasSuffix(first.Link, "/hub") || !strings.Contains(first.Link, first.Revision) {
 				t.Errorf("posted %+v", first)
 			}
+			if kind == forge.GitLab && first.Branch != "main" {
+				t.Error("the status is not filed under the branch that is followed")
+			}
 			bad := f.commit(map[string]string{"hub/demo.yaml": hubPool("demo", -1, "Revoke", "")})
 			f.synced(bad, hubv1.SyncFailed)
 			failed := map[forge.Kind]string{forge.GitLab: "failed"}[kind]

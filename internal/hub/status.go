@@ -80,7 +80,10 @@ func (p *poster) say(record hubv1.Sync, err error) {
 	}
 	s := forge.Status{
 		Revision: record.LastAttemptedRevision, Context: "cloop/" + p.config.Status.Name,
-		Link: p.config.Status.Link, Branch: p.config.Ref.Branch,
+		Link: p.config.Status.Link,
+	}
+	if branch, is := strings.CutPrefix(followed(p.config), "refs/heads/"); is {
+		s.Branch = branch
 	}
 	if s.Link == "" {
 		s.Link = p.repository.Tree(s.Revision, p.config.Path)
