@@ -143,6 +143,8 @@ type renderedObject struct {
 type rendering struct {
 	objects  []renderedObject
 	problems []schemas.Problem
+	// batched says that kustomize rendered it in batches.
+	batched bool
 }
 
 // builder renders paths of one repository.

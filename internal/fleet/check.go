@@ -114,6 +114,9 @@ func (o Checking) Check(ctx context.Context, root string, paths ...string) (*Rep
 		return nil, pathError(root, pathReason(err))
 	}
 	defer b.close()
+	if isBare(b.root) {
+		return nil, bareError(root)
+	}
 	roots, problems, err := b.expand(ctx, paths)
 	if err != nil {
 		return nil, err

@@ -54,6 +54,11 @@ func pathError(path string, cause error) error {
 		remedy: "correct the path, or commit an overlay there"}
 }
 
+func bareError(path string) error {
+	return &fault{kind: ErrPathNotFound, doing: "check " + path, cause: errors.New("it is a bare repository, without files"),
+		remedy: "clone it and check the clone"}
+}
+
 func buildError(path string, cause error) error {
 	return &fault{kind: ErrBuild, doing: "build " + path, cause: cause,
 		remedy: "run `cloop fleet check` on the repository and commit a fix"}

@@ -1,5 +1,37 @@
 package fleet
 
+import (
+	"context"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+)
+
+// SetBatches has a root of so many pools rendered in batches of a size; it
+// returns what undoes it.
+func SetBatches(size, from int) (undo func()) {
+	beforeSize, beforeFrom := batchSize, batchFrom
+	batchSize, batchFrom = size, from
+	return func() { batchSize, batchFrom = beforeSize, beforeFrom }
+}
+
+// BuildInBatches renders a path and says whether it was in batches.
+func BuildInBatches(ctx context.Context, root, path string) (objects []*unstructured.Unstructured, batched bool, err error) {
+	b, err := newBuilder(root)
+	if err != nil {
+		return nil, false, err
+	}
+	defer b.close()
+	out, err := b.build(ctx, path)
+	if err != nil {
+		return nil, false, err
+	}
+	rendered, err := out.sound(path)
+	for i := range rendered {
+		objects = append(objects, rendered[i].Object)
+	}
+	return objects, out.batched, err
+}
+
 // Timeouts are the bounds on the dealings with a Git server.
 type Timeouts = timeouts
 

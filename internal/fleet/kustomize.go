@@ -46,15 +46,34 @@ func (b *builder) kustomize(ctx context.Context, dir, file string) (*rendering, 
 	if s.refused || s.blank {
 		return &rendering{problems: s.problems}, nil
 	}
-	resources, err := b.run(dir)
+	out, ok, err := s.inBatches(ctx, b, dir, file)
 	if err != nil {
-		return &rendering{problems: s.explain(err, b.dir, file)}, nil
+		return nil, err
 	}
-	out := &rendering{}
+	if !ok {
+		if err := s.tooMuch(); err != nil {
+			return &rendering{problems: append(s.problems, located(broken(RuleTooLarge, err.Error()), file))}, nil
+		}
+		if out, err = s.rendered(b, dir, file, nil); err != nil {
+			return &rendering{problems: s.explain(err, b.dir, file)}, nil
+		}
+	}
+	out.batched = ok
+	s.relate(out.objects)
+	return out, nil
+}
+
+// rendered runs kustomize once, over files of which some may be replaced.
+func (s *scan) rendered(b *builder, dir, file string, replaced map[string][]byte) (*rendering, error) {
+	resources, err := b.run(dir, replaced)
+	if err != nil {
+		return nil, err
+	}
+	out := &rendering{objects: make([]renderedObject, 0, resources.Size())}
 	for _, resource := range resources.Resources() {
 		data, err := resource.MarshalJSON()
 		if err != nil {
-			return nil, buildError(dir, err)
+			return nil, err
 		}
 		obj := &unstructured.Unstructured{}
 		if err := obj.UnmarshalJSON(data); err != nil {
@@ -63,7 +82,6 @@ func (b *builder) kustomize(ctx context.Context, dir, file string) (*rendering, 
 		}
 		out.objects = append(out.objects, s.object(obj, file))
 	}
-	s.relate(out.objects)
 	return out, nil
 }
 
@@ -101,7 +119,9 @@ func (s *scan) relate(objects []renderedObject) {
 // every merge key that they have in the whole one, and afterwards none: a build
 // then allocates 6 MiB and leaves nothing. Lists of other kinds are replaced, as
 // those of custom resources are.
-func (b *builder) run(dir string) (resources resmap.ResMap, err error) {
+//
+// replaced: file, absolute → its content for this run.
+func (b *builder) run(dir string, replaced map[string][]byte) (resources resmap.ResMap, err error) {
 	secure, err := filesys.MakeFsOnDiskSecure(b.dir)
 	if err != nil {
 		return nil, err
@@ -124,7 +144,7 @@ func (b *builder) run(dir string) (resources resmap.ResMap, err error) {
 		LoadRestrictions: types.LoadRestrictionsNone,
 		PluginConfig:     types.DisabledPluginConfig(),
 	})
-	return kustomizer.Run(boundedFiles{FileSystem: secure, aliased: &aliases{}}, filepath.Join(b.dir, filepath.FromSlash(dir)))
+	return kustomizer.Run(boundedFiles{FileSystem: secure, aliased: &aliases{}, replaced: replaced}, filepath.Join(b.dir, filepath.FromSlash(dir)))
 }
 
 // boundedFiles is a file system in which every file is a regular one, is not too
@@ -132,10 +152,15 @@ func (b *builder) run(dir string) (resources resmap.ResMap, err error) {
 type boundedFiles struct {
 	kfilesys.FileSystem
 	aliased *aliases
+	// replaced: see run.
+	replaced map[string][]byte
 }
 
 // ReadFile is filesys.FileSystem's.
 func (f boundedFiles) ReadFile(name string) ([]byte, error) {
+	if data, ok := f.replaced[filepath.Clean(name)]; ok {
+		return data, nil
+	}
 	if info, err := os.Stat(name); err == nil {
 		// Such as what a generator takes in; the scan has bounded the rest.
 		switch {

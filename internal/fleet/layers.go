@@ -29,6 +29,10 @@ type layer struct {
 	// comes before belongs to another base.
 	patch bool
 	from  int
+	// number is its place among the layers.
+	number int
+	// entry of a kustomization that a patch is.
+	entry entry
 	// target selects what a patch applies to; nil: what the document names, and
 	// for a transformer all.
 	target *target
@@ -40,6 +44,12 @@ type layer struct {
 	generated bool
 }
 
+// entry is an entry of a list in a kustomization.
+type entry struct {
+	file, field string
+	index       int
+}
+
 // named is the name that the resource of a layer has in the end.
 func (l *layer) named() string { return l.names[len(l.names)-1] }
 
@@ -47,7 +57,7 @@ func (l *layer) resource() bool { return l.document != nil && !l.patch }
 
 // add appends a layer that changes what the current kustomization has so far.
 func (s *scan) add(l layer) {
-	l.from = s.from
+	l.from, l.entry, l.number = s.from, s.entry, len(s.layers)
 	if l.resource() {
 		l.names, l.namespace = []string{l.document.Object.GetName()}, l.document.Object.GetNamespace()
 	}

@@ -10,6 +10,7 @@ import (
 	"runtime"
 	"strings"
 	"sync"
+	"unicode/utf8"
 
 	"golang.org/x/sync/errgroup"
 
@@ -76,6 +77,10 @@ func (b *builder) walk(ctx context.Context, at root, visit func(file string) err
 		if file != at.path && !isYAML(file) {
 			return nil
 		}
+		if !utf8.ValidString(file) {
+			rendered(&rendering{problems: []schemas.Problem{unsearched(file, nil)}})
+			return nil
+		}
 		if entry.Type()&fs.ModeSymlink != 0 {
 			if linked, err := b.root.Stat(file); err == nil && linked.IsDir() {
 				return nil
@@ -92,7 +97,7 @@ func (b *builder) plainDirectory(ctx context.Context, at root, dir string, entry
 	if dir == at.path {
 		return nil
 	}
-	if at.flat || at.except[dir] || strings.HasPrefix(entry.Name(), ".") {
+	if at.flat || at.except[dir] || strings.HasPrefix(entry.Name(), ".") || isRepository(b.root, dir) {
 		return fs.SkipDir
 	}
 	kustomization, err := kustomizationIn(b.root, dir)
@@ -128,7 +133,7 @@ func plainFile(s *scan, name string) ([]byte, *schemas.Problem, error) {
 	case err == nil || errors.Is(err, errBounds):
 		return data, nil, err
 	}
-	problem := located(broken(RuleBuild, pathReason(err).Error()), name)
+	problem := unsearched(name, err)
 	return nil, &problem, nil
 }
 

@@ -10,6 +10,7 @@ import (
 	"os"
 	"path"
 	"regexp"
+	"slices"
 	"strings"
 	"syscall"
 
@@ -46,11 +47,22 @@ type scan struct {
 	from int
 	// indexed: see index; nil until somebody asks.
 	indexed *index
+	// named: see historic.
+	named map[string][]int
 	// problems that have a position of their own, better than what kustomize says.
 	problems []schemas.Problem
 	// refused says that kustomize must not be let near the root: it would reach
 	// the network, or read without bounds.
 	refused bool
+	// directories: directory → its kustomization's file, of those that were read.
+	directories map[string]string
+	// entry is the entry of a kustomization that is being read.
+	entry entry
+	// modules: directory → it is the top of another repository.
+	modules map[string]bool
+	// within are the directories whose kustomizations are being read, outermost
+	// first.
+	within []string
 	// blank says that the root's kustomization has no text.
 	blank bool
 }
@@ -203,8 +215,12 @@ func (s *scan) visit(ctx context.Context, dir, file string, depth, from int) err
 	if err := document.Decode(&kustomization); err != nil {
 		s.syntax(file, err)
 	}
-	defer func(outer int) { s.from = outer }(s.from)
-	s.from = from
+	defer func(outer int) { s.from, s.within = outer, s.within[:len(s.within)-1] }(s.from)
+	s.from, s.within = from, append(s.within, dir)
+	if s.directories == nil {
+		s.directories = map[string]string{}
+	}
+	s.directories[dir] = file
 	if err := s.follow(ctx, dir, file, &document, &kustomization, depth); err != nil {
 		return err
 	}
@@ -253,18 +269,22 @@ func (s *scan) follow(ctx context.Context, dir, file string, document *yaml.Node
 
 // transform goes through what a kustomization changes, in kustomize's order.
 func (s *scan) transform(dir, file string, document *yaml.Node, k *kustomizationFile) error {
+	defer func() { s.entry = entry{} }()
 	for i := range k.PatchesStrategicMerge {
+		s.entry = entry{file, "patchesStrategicMerge", i}
 		if err := s.strategicMerge(dir, file, &k.PatchesStrategicMerge[i]); err != nil {
 			return err
 		}
 	}
 	for i := range k.Patches {
+		s.entry = entry{file, "patches", i}
 		if err := s.patchEntry(dir, file, &k.Patches[i]); err != nil {
 			return err
 		}
 	}
 	s.transformers(file, document)
 	for i := range k.PatchesJSON6902 {
+		s.entry = entry{file, "patchesJson6902", i}
 		if err := s.patchEntry(dir, file, &k.PatchesJSON6902[i]); err != nil {
 			return err
 		}
@@ -288,6 +308,16 @@ func (s *scan) resource(ctx context.Context, dir, file string, entry *yaml.Node,
 	info, err := s.root.Stat(name)
 	if err != nil {
 		s.missing(file, entry, err)
+		return nil
+	}
+	if other := s.elsewhere(name); other != "" {
+		s.refuse(file, entry, RuleRemoteReference, fmt.Sprintf("%s: it is in another repository at %s, such as a submodule", entry.Value, other),
+			"commit what it refers to here: hub and clusters fetch no other repository")
+		return nil
+	}
+	if slices.Contains(s.within, name) {
+		s.refuse(file, entry, RuleBuild, fmt.Sprintf("%s: it refers back to %s, in a circle", entry.Value, name),
+			"remove one of the references of the circle")
 		return nil
 	}
 	if info.IsDir() {
@@ -316,6 +346,41 @@ func (s *scan) resource(ctx context.Context, dir, file string, entry *yaml.Node,
 	}
 	return nil
 }
+
+// refuse refuses the root, for what is wrong with an entry.
+func (s *scan) refuse(file string, entry *yaml.Node, rule, message, remedy string) {
+	s.refused = true
+	problem := broken(rule, message)
+	problem.File, problem.Line, problem.Column, problem.Hint = file, entry.Line, entry.Column, remedy
+	s.problems = append(s.problems, problem)
+}
+
+// elsewhere is the directory of another repository that a path lies in; empty
+// where it lies in this one.
+func (s *scan) elsewhere(name string) string {
+	if s.modules == nil {
+		s.modules = map[string]bool{}
+		if data, err := readBounded(s.root, ".gitmodules"); err == nil {
+			for _, match := range submodule.FindAllStringSubmatch(string(data), -1) {
+				s.modules[path.Clean(match[1])] = true
+			}
+		}
+	}
+	for dir := name; dir != "." && dir != "/"; dir = path.Dir(dir) {
+		other, known := s.modules[dir]
+		if !known {
+			other = isRepository(s.root, dir)
+			s.modules[dir] = other
+		}
+		if other {
+			return dir
+		}
+	}
+	return ""
+}
+
+// submodule is a line of .gitmodules that says where one is.
+var submodule = regexp.MustCompile(`(?m)^\s*path\s*=\s*"?([^"\r\n]+?)"?\s*$`)
 
 // replacementFile reads replacements that stand in a file.
 func (s *scan) replacementFile(dir, file string, entry *yaml.Node) error {

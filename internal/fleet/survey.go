@@ -2,8 +2,10 @@ package fleet
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io/fs"
+	"os"
 	"path"
 	"slices"
 	"strings"
@@ -98,8 +100,32 @@ func unsearched(name string, err error) schemas.Problem {
 		return problem
 	}
 	problem := located(broken(RuleBuild, pathReason(err).Error()), name)
-	problem.Hint = "make it readable, or check other paths by their names"
+	switch {
+	case errors.Is(err, fs.ErrPermission):
+		problem.Hint = "make it readable for whoever runs the check"
+	case errors.Is(err, errNoFile):
+		problem.Hint = "remove it: only regular files are committed"
+	default:
+		problem.Hint = "remove it, or have it lead to a file of the repository"
+	}
 	return problem
+}
+
+// isRepository says whether a directory is the top of a repository of its own: a
+// submodule, or a clone that lies here. Hub and clusters do not have its files.
+func isRepository(top *os.Root, dir string) bool {
+	_, err := top.Lstat(path.Join(dir, ".git"))
+	return err == nil
+}
+
+// isBare says whether a directory is a repository without a work tree.
+func isBare(top *os.Root) bool {
+	for _, name := range []string{"HEAD", "config", "objects", "refs"} {
+		if _, err := top.Lstat(name); err != nil {
+			return false
+		}
+	}
+	return true
 }
 
 func (s *survey) directory(top, dir string, entry fs.DirEntry) error {
@@ -107,8 +133,7 @@ func (s *survey) directory(top, dir string, entry fs.DirEntry) error {
 		if strings.HasPrefix(entry.Name(), ".") {
 			return fs.SkipDir
 		}
-		// Another repository: a submodule, or a clone that lies here.
-		if _, err := s.b.root.Lstat(path.Join(dir, ".git")); err == nil {
+		if isRepository(s.b.root, dir) {
 			return fs.SkipDir
 		}
 	}
