@@ -12,12 +12,16 @@ import (
 	"github.com/spf13/cobra"
 
 	"cloop.dev/cloop/internal/fleet"
+	"cloop.dev/cloop/internal/fleet/diff"
 	"cloop.dev/cloop/internal/fleet/output"
 	"cloop.dev/cloop/schemas"
 )
 
 func (a *app) newFleetCheckCommand() *cobra.Command {
-	var formats, substitute []string
+	var (
+		flags   checkFlags
+		formats []string
+	)
 	for _, format := range output.Formats() {
 		formats = append(formats, string(format))
 	}
@@ -40,6 +44,10 @@ give in spec.substitute. --substitute gives those that come from elsewhere: for
 what a PoolSync takes from its cluster, and for what none of them applies. FILE
 is a YAML or JSON map of name to value, or a ConfigMap.
 
+What the repository bears, and rules of its own, it says in .cloop and in
+comments. --base REV is for those of its rules that look at changes; REV is as in
+cloop fleet diff.
+
 Exit code 0: nothing is wrong; 1: something is; 2: it could not be checked,
 also where a PATH has no document, nothing is of cloop.dev, or a variable has
 neither a value nor a default. A repository
@@ -50,18 +58,25 @@ the summary says that there is none.`,
   cloop fleet check -o github -o sarif=fleet.sarif -o markdown=comment.md`,
 		Annotations: map[string]string{formatsAnnotation: strings.Join(formats, ",")},
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return a.checkFleet(cmd, args, substitute)
+			return a.checkFleet(cmd, args, flags)
 		},
 	}
-	cmd.Flags().StringArrayVar(&substitute, "substitute", nil, "`FILE` with values for variables; can be given several times, a later one wins")
+	cmd.Flags().StringVar(&flags.base, "base", "", "`REV` that a change starts from, for rules of the repository that look at changes")
+	cmd.Flags().StringArrayVar(&flags.substitute, "substitute", nil, "`FILE` with values for variables; can be given several times, a later one wins")
 	// It stands before the flag of that name that all commands have.
 	cmd.Flags().StringSliceVarP(&a.options.output, "output", "o", nil,
 		"`FORMAT[=FILE]` of the answer, to standard output or to a file; can be given several times: "+alternatives(formats)+" (default text)")
 	return cmd
 }
 
-func (a *app) checkFleet(cmd *cobra.Command, args, substitute []string) error {
-	at, report, err := check(cmd.Context(), args, substitute)
+// checkFlags are the flags of `fleet check`.
+type checkFlags struct {
+	base       string
+	substitute []string
+}
+
+func (a *app) checkFleet(cmd *cobra.Command, args []string, flags checkFlags) error {
+	at, report, err := check(cmd.Context(), args, flags)
 	if err != nil && cmd.Context().Err() != nil {
 		return err
 	}
@@ -86,9 +101,8 @@ func verdictError(result *output.Result, spell func(string) string) error {
 	return no
 }
 
-// check is the report on the repository that the arguments lie in, with the
-// values of variables that files have.
-func check(ctx context.Context, args, substitute []string) (location, *fleet.Report, error) {
+// check is the report on the repository that the arguments lie in.
+func check(ctx context.Context, args []string, flags checkFlags) (location, *fleet.Report, error) {
 	at, err := locate(args)
 	if err != nil {
 		return at, nil, err
@@ -97,11 +111,22 @@ func check(ctx context.Context, args, substitute []string) (location, *fleet.Rep
 	if err != nil {
 		return at, nil, fmt.Errorf("load the schemas: %w", err)
 	}
-	variables, err := readVariables(at.root, substitute)
-	if err != nil {
+	checking := fleet.Checking{Validator: validator}
+	if checking.Variables, err = readVariables(at.root, flags.substitute); err != nil {
 		return at, nil, err
 	}
-	report, err := fleet.Checking{Validator: validator, Variables: variables}.Check(ctx, at.root, at.paths...)
+	if flags.base != "" {
+		base, err := diff.OpenBase(ctx, at.root, flags.base)
+		if err != nil {
+			return at, nil, err
+		}
+		defer base.Close()
+		if checking.Base, err = fleet.NewRenderer(base.Dir, checking.Variables); err != nil {
+			return at, nil, err
+		}
+		defer checking.Base.Close()
+	}
+	report, err := checking.Check(ctx, at.root, at.paths...)
 	return at, report, err
 }
 

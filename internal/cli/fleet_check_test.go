@@ -210,3 +210,26 @@ func TestFleetCheckIsDocumented(t *testing.T) {
 		}
 	}
 }
+
+// What a repository says of its own check counts from the command line too, and
+// rules on changes know what was before.
+func TestFleetCheckHonoursTheRepository(t *testing.T) {
+	noHub(t)
+	dir := fleetRepository(t)
+	edit(t, filepath.Join(dir, ".cloop/rules.cue"), `rules: "grow-slowly": {
+	message:    "a pool grows by at most half at a time"
+	expression: "!oldObject.hasValue() || object.spec.maxRunners * 2 <= oldObject.value().spec.maxRunners * 3"
+	match: kinds: ["ExecutorPool"]
+}
+`)
+	sound := "2 roots, 2 documents, 1 pool: all is well"
+	cloop(t, "fleet", "check", "--base", "HEAD").want(t, 0, sound+"\n", "")
+	edit(t, filepath.Join(dir, "pools/gpu.yaml"), strings.Replace(executorPoolYAML, "maxRunners: 4", "maxRunners: 8 # cloop:ignore maximum-above-hub soon", 1))
+	cloop(t, "fleet", "check").want(t, 0, sound+"; 1 ignored\n", "")
+	if got := cloop(t, "fleet", "check", "--base", "HEAD"); got.code != 1 || !strings.Contains(got.stdout, "a pool grows by at most half at a time [grow-slowly]") {
+		t.Errorf("exit code %d, %s%s", got.code, got.stdout, got.stderr)
+	}
+	if got := cloop(t, "fleet", "check", "--base", "nowhere"); got.code != 2 || !strings.Contains(got.stderr, "nowhere") {
+		t.Errorf("exit code %d, %s", got.code, got.stderr)
+	}
+}

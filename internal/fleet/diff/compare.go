@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
 	"path"
 	"slices"
 	"strings"
@@ -34,42 +33,21 @@ type Options struct {
 // error means that nothing could be compared, and says what to do. The caller
 // calls Judge.
 func Compare(ctx context.Context, o Options) (*Report, error) {
-	repo, err := openRepository(o.Dir)
+	base, err := OpenBase(ctx, o.Dir, o.Base)
 	if err != nil {
 		return nil, err
 	}
-	defer repo.close()
-	commit, err := repo.resolve(ctx, o.Base)
-	if err != nil {
-		return nil, err
-	}
-	tree, err := repo.objects.tree(ctx, commit)
-	if err != nil {
-		return nil, repo.absent(o.Base, err)
-	}
+	defer base.Close()
 	work, err := openWorkTree(o.Dir)
 	if err != nil {
 		return nil, err
 	}
 	defer work.close()
-	scratch, err := os.MkdirTemp("", "cloop-diff-")
-	if err != nil {
-		return nil, fmt.Errorf("make room for %s: %w", o.Base, err)
-	}
-	defer func() { _ = os.RemoveAll(scratch) }()
-	out, err := newExtract(tree, scratch)
-	if err != nil {
-		return nil, err
-	}
-	defer out.close()
-	if err := out.definitions(ctx); err != nil {
-		return nil, repo.absent(o.Base, err)
-	}
 	c := &comparison{
-		options: o, base: tree, head: work, extract: out, same: map[string]bool{}, missing: repo.absent,
-		report: &Report{Base: Revision{Name: o.Base, Commit: commit}, Overlays: []Overlay{}, Notes: repo.notes()},
+		options: o, base: base.tree, head: work, extract: base.out, same: map[string]bool{}, missing: base.repo.absent,
+		report: &Report{Base: Revision{Name: o.Base, Commit: base.commit}, Overlays: []Overlay{}, Notes: base.repo.notes()},
 	}
-	return c.report, c.run(ctx, scratch)
+	return c.report, c.run(ctx, base.Dir)
 }
 
 // comparison is one call of Compare.

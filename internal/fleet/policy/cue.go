@@ -125,12 +125,12 @@ const plainData = "write it out: rules are data here, so that reading them is sa
 // unexpected is the error about the token that is next.
 func (r *cueReader) unexpected(path string) error {
 	message := "only names, texts, lists and structs are taken here"
-	switch {
-	case r.tok == token.EOF:
+	switch r.tok {
+	case token.EOF:
 		return r.unread(r.pos, path, "the file ends in the middle of something", "close what is open")
-	case r.tok == token.INTERPOLATION:
+	case token.INTERPOLATION:
 		message = "interpolations are not taken here"
-	case r.tok == token.ATTRIBUTE:
+	case token.ATTRIBUTE:
 		message = "attributes are not taken here"
 	}
 	return r.unread(r.pos, path, message, plainData)
