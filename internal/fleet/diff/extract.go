@@ -2,9 +2,7 @@ package diff
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"io/fs"
 	"os"
 	"path"
 	"strings"
@@ -100,13 +98,14 @@ func (x *extract) write(name string) error {
 	}
 	if x.tree.lstat(name) == link {
 		target, err := x.tree.target(name)
-		if err == nil {
-			err = x.root.Symlink(target, name)
+		if err != nil {
+			return err
 		}
-		if errors.Is(err, fs.ErrExist) {
+		if target == "" || len(target) >= maxTarget || strings.ContainsRune(target, 0) {
+			// No file system has such a link.
 			return nil
 		}
-		return err
+		return x.root.Symlink(target, name)
 	}
 	// One byte more than is read of a file tells that it is too large.
 	data, err := x.tree.read(name, maxFile+1)

@@ -158,7 +158,7 @@ type commitTree struct {
 // Bounds on a commit's tree, so that a repository of something else ends with a
 // message rather than with the machine's memory.
 const (
-	maxEntries   = 200_000
+	maxEntries   = 100_000
 	maxTreeDepth = 64
 )
 
@@ -168,20 +168,22 @@ func newCommitTree(o objects) *commitTree {
 	return &commitTree{objects: o, entries: map[string]entry{".": {kind: directory}}, children: map[string][]string{}}
 }
 
-// add takes in an entry whose directory was added before.
-func (t *commitTree) add(name string, e entry) error {
+// add takes in an entry whose directory was added before, and says whether it is
+// there then: Git itself checks out none of the others.
+func (t *commitTree) add(name string, e entry) (added bool, err error) {
 	if len(t.entries) > maxEntries || strings.Count(name, "/") > maxTreeDepth {
-		return fmt.Errorf("%w: it has more than %d files, or is nested more than %d deep", errTooLarge, maxEntries, maxTreeDepth)
+		return false, fmt.Errorf("%w: it has more than %d files, or is nested more than %d deep", errTooLarge, maxEntries, maxTreeDepth)
 	}
 	base := path.Base(name)
-	if !filepath.IsLocal(name) || strings.EqualFold(base, ".git") || strings.ContainsAny(base, "\x00\\") {
-		// Git itself checks out none of these.
-		return nil
+	if !filepath.IsLocal(name) || path.Clean(name) != name || name == "." || strings.EqualFold(base, ".git") || strings.ContainsAny(base, "\x00\\") {
+		return false, nil
+	}
+	dir := path.Dir(name)
+	if _, twice := t.entries[name]; !twice {
+		t.children[dir] = append(t.children[dir], base)
 	}
 	t.entries[name] = e
-	dir := path.Dir(name)
-	t.children[dir] = append(t.children[dir], base)
-	return nil
+	return true, nil
 }
 
 func (t *commitTree) lstat(name string) kind { return t.entries[name].kind }

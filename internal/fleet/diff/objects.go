@@ -9,7 +9,6 @@ import (
 	"io"
 	"os"
 	"os/exec"
-	"path"
 	"strconv"
 	"strings"
 
@@ -52,11 +51,15 @@ func (l *library) walk(ctx context.Context, t *commitTree, hash plumbing.Hash, d
 	}
 	for i := range tree.Entries {
 		e := &tree.Entries[i]
-		name := path.Join(dir, e.Name)
-		if err := t.add(name, entry{kind: kindOfMode(e.Mode), hash: e.Hash.String()}); err != nil {
+		name := strings.TrimPrefix(dir+"/"+e.Name, "./")
+		if strings.Contains(e.Name, "/") {
+			continue
+		}
+		added, err := t.add(name, entry{kind: kindOfMode(e.Mode), hash: e.Hash.String()})
+		if err != nil {
 			return err
 		}
-		if t.lstat(name) == directory && e.Mode == filemode.Dir {
+		if added && e.Mode == filemode.Dir {
 			if err := l.walk(ctx, t, e.Hash, name); err != nil {
 				return err
 			}
@@ -136,7 +139,7 @@ func (p *program) tree(ctx context.Context, commit string) (*commitTree, error) 
 		if err != nil {
 			continue
 		}
-		if err := t.add(name, entry{kind: kindOfMode(mode), hash: fields[2]}); err != nil {
+		if _, err := t.add(name, entry{kind: kindOfMode(mode), hash: fields[2]}); err != nil {
 			return nil, err
 		}
 	}
