@@ -1,11 +1,11 @@
 // Command docgen writes the parts of docs/reference that come from Go code: the
 // command line, the hub's HTTP API, the reasons and codes with what to do about
-// each, and the rules of fleet check. It also notes which Kubernetes belongs to
+// each, the rules of fleet check, and the classes of fleet diff. It also notes which Kubernetes belongs to
 // the code, for a program that is called outside the repository.
 //
 // In: the code it is compiled with, and the sources of apis/ and
 // e2e/cluster/kubernetes below the repository's folder (-C, default "."). Out:
-// commands.md, openapi.json, reasons.md, rules.md and
+// classes.md, commands.md, openapi.json, reasons.md, rules.md and
 // e2e/cluster/kubernetes.version, always the same for the same code.
 package main
 
@@ -62,6 +62,7 @@ func run(root string) error {
 	}
 	for name, content := range map[string][]byte{
 		"commands.md": commands.Bytes(), "openapi.json": description, "reasons.md": reasons, "rules.md": rules,
+		"classes.md": classesPage(),
 	} {
 		if err := os.WriteFile(filepath.Join(folder, name), content, 0o644); err != nil {
 			return err

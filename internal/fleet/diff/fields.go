@@ -134,7 +134,7 @@ type FieldClass struct {
 }
 
 // Fields lists the table of classes by kind and name, the metadata that all
-// kinds share under "any".
+// kinds share under "Every kind".
 func Fields() []FieldClass {
 	var all []FieldClass
 	add := func(kind string, table map[string]judge) {
@@ -145,7 +145,7 @@ func Fields() []FieldClass {
 	for _, kind := range []string{v1alpha1.ExecutorPoolKind, v1alpha1.HubPoolKind, v1alpha1.PoolSyncKind} {
 		add(kind, judges[kind])
 	}
-	add("any", metadata)
+	add("Every kind", metadata)
 	return all
 }
 
