@@ -4,55 +4,31 @@ import (
 	"fmt"
 	"maps"
 	"math/rand/v2"
-	"path/filepath"
 	"reflect"
 	"strings"
 	"testing"
 
-	"github.com/fluxcd/pkg/kustomize"
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-
 	"cloop.dev/cloop/internal/fleet"
 )
 
-// renderedByFlux is what Flux renders, in its order.
-func renderedByFlux(t *testing.T, dir, path string) ([]*unstructured.Unstructured, error) {
-	t.Helper()
-	resources, err := kustomize.SecureBuild(dir, filepath.Join(dir, path), false)
-	if err != nil {
-		return nil, err
-	}
-	var objects []*unstructured.Unstructured
-	for _, resource := range resources.Resources() {
-		data, err := resource.MarshalJSON()
-		if err != nil {
-			t.Fatal(err)
-		}
-		obj := &unstructured.Unstructured{}
-		if err := obj.UnmarshalJSON(data); err != nil {
-			t.Fatal(err)
-		}
-		objects = append(objects, obj)
-	}
-	return objects, nil
-}
-
-// sameAsFlux says how it was rendered, and fails unless that is as Flux does,
-// an error included.
-func sameAsFlux(t *testing.T, files map[string]string) (batched bool) {
+// sameAsAtOnce says how it was rendered, and fails unless that is as kustomize
+// renders it at once, an error included.
+func sameAsAtOnce(t *testing.T, files map[string]string) (batched bool) {
 	t.Helper()
 	dir := repo(t, files)
-	want, wantErr := renderedByFlux(t, dir, "eu")
+	undo := fleet.SetBatches(1, 1<<30)
+	want, apart, wantErr := fleet.BuildInBatches(t.Context(), dir, "eu")
+	undo()
 	got, batched, err := fleet.BuildInBatches(t.Context(), dir, "eu")
-	if (err != nil) != (wantErr != nil) {
-		t.Errorf("the error is %v, Flux's %v", err, wantErr)
+	if apart || fmt.Sprint(err) != fmt.Sprint(wantErr) {
+		t.Errorf("the error is %v, at once %v", err, wantErr)
 	}
 	if len(got) != len(want) {
-		t.Fatalf("rendered %d objects, Flux %d", len(got), len(want))
+		t.Fatalf("rendered %d objects, at once %d", len(got), len(want))
 	}
 	for i := range got {
 		if !reflect.DeepEqual(got[i].Object, want[i].Object) {
-			t.Errorf("object %d is\n%v\nFlux:\n%v", i, got[i].Object, want[i].Object)
+			t.Errorf("object %d is\n%v\nat once\n%v", i, got[i].Object, want[i].Object)
 		}
 	}
 	return batched
@@ -62,7 +38,7 @@ func sameAsFlux(t *testing.T, files map[string]string) (batched bool) {
 const account = "apiVersion: v1\nkind: ServiceAccount\nmetadata: {name: runs}\n"
 
 // What is rendered in batches is what is rendered at once, in the same order.
-func TestBatchesRenderWhatFluxRenders(t *testing.T) {
+func TestBatchesRenderWhatIsRenderedAtOnce(t *testing.T) {
 	t.Cleanup(fleet.SetBatches(3, 4))
 	plain := patched(10)
 	change := func(changes map[string]string) map[string]string { return with(maps.Clone(plain), changes) }
@@ -110,7 +86,7 @@ func TestBatchesRenderWhatFluxRenders(t *testing.T) {
 		"one namespace for two objects": {change(map[string]string{"base/pool-0009.yaml": strings.Replace(plain["base/pool-0000.yaml"], "name: pool-0000\n", "name: pool-0000\n  namespace: other\n", 1)}), false},
 	} {
 		t.Run(name, func(t *testing.T) {
-			if batched := sameAsFlux(t, test.files); batched != test.batched {
+			if batched := sameAsAtOnce(t, test.files); batched != test.batched {
 				t.Errorf("in batches is %t, want %t", batched, test.batched)
 			}
 		})
@@ -118,12 +94,12 @@ func TestBatchesRenderWhatFluxRenders(t *testing.T) {
 }
 
 // Whatever a repository is made of, batches change nothing.
-func TestRandomBatchesRenderWhatFluxRenders(t *testing.T) {
+func TestRandomBatchesRenderWhatIsRenderedAtOnce(t *testing.T) {
 	t.Cleanup(fleet.SetBatches(3, 4))
 	batched := 0
 	const rounds = 40
 	for seed := range uint64(rounds) {
-		if sameAsFlux(t, randomOverlay(rand.New(rand.NewPCG(seed, 1)))) {
+		if sameAsAtOnce(t, randomOverlay(rand.New(rand.NewPCG(seed, 1)))) {
 			batched++
 		}
 		if t.Failed() {

@@ -390,7 +390,9 @@ spec:
 
 // The small schema must render what all of Kubernetes' schema renders.
 func TestBuildRendersWhatFluxRenders(t *testing.T) {
-	for name, files := range map[string]map[string]string{"core kinds": core(), "an OpenAPI file": with(core(), map[string]string{
+	// The pools of the last are rendered in batches.
+	t.Cleanup(fleet.SetBatches(2, 4))
+	for name, files := range map[string]map[string]string{"core kinds": core(), "batches": patched(5), "an OpenAPI file": with(core(), map[string]string{
 		"eu/kustomization.yaml": core()["eu/kustomization.yaml"] + "openapi: {path: openapi.json}\n",
 		"eu/openapi.json": `{"definitions": {"dev.cloop.v1alpha1.ExecutorPool": {"x-kubernetes-group-version-kind": [{"group": "cloop.dev", "version": "v1alpha1", "kind": "ExecutorPool"}],
 "properties": {"spec": {"properties": {"template": {"properties": {"env": {"type": "array", "items": {"type": "object"}, "x-kubernetes-patch-merge-key": "name", "x-kubernetes-patch-strategy": "merge"}}}}}}}}}`,

@@ -39,43 +39,44 @@ func variables(t *testing.T, values ...map[string]string) *fleet.Variables {
 // What replaces variables is what Flux replaces them with, to the type.
 func TestVariablesAreReplacedAsFluxDoes(t *testing.T) {
 	values := map[string]string{"REGION": "eu", "MAX": "3", "EMPTY": "", "LINES": "a\nb", "LONG": "abcdef", "TRUE": "true", "NULL": "null", "FLOW": "{a: b}"}
-	for name, text := range map[string]string{
-		"whole": "${REGION}", "within": "a-${REGION}-b", "a number": "${MAX}", "escaped": "$${REGION}", "default": "${NONE:=x}", "default of empty": "${EMPTY:-x}",
-		"lines": "${LINES}", "part": "${LONG:1:3}", "length": "${#LONG}", "upper": "${LONG^^}", "replaced": "${LONG/bcd/X}", "trimmed": "${LONG##*c}",
-		"truth": "${TRUE}", "nothing": "${NULL}", "an object": "${FLOW}", "dollars": "a $ b $$ c", "nested": "${NONE:-${REGION}}", "not braced": "$REGION",
-	} {
-		t.Run(name, func(t *testing.T) {
-			account := "apiVersion: v1\nkind: ServiceAccount\nmetadata:\n  name: a\n  namespace: n\nx:\n  y: " + "'" + text + "'\n"
-			dir := repo(t, map[string]string{"eu/kustomization.yaml": "resources: [a.yaml]\n", "eu/a.yaml": account})
-			rendered, err := fleet.BuildWith(t.Context(), dir, "eu", variables(t, values))
-			if err != nil {
-				t.Fatal(err)
-			}
-			resources, err := kustomize.SecureBuild(dir, filepath.Join(dir, "eu"), false)
-			if err != nil {
-				t.Fatal(err)
-			}
-			substitute := map[string]any{}
-			for name, value := range values {
-				substitute[name] = value
-			}
-			sync := unstructured.Unstructured{Object: map[string]any{"spec": map[string]any{"postBuild": map[string]any{"substitute": substitute}}}}
-			resource, err := kustomize.SubstituteVariables(t.Context(), nil, sync, resources.Resources()[0], kustomize.SubstituteWithDryRun(true), kustomize.SubstituteWithStrict(true))
-			if err != nil {
-				t.Fatal(err)
-			}
-			data, err := resource.MarshalJSON()
-			if err != nil {
-				t.Fatal(err)
-			}
-			var want unstructured.Unstructured
-			if err := want.UnmarshalJSON(data); err != nil {
-				t.Fatal(err)
-			}
-			if got := rendered[0].Object.Object; !reflect.DeepEqual(got, want.Object) {
-				t.Errorf("rendered %v, Flux %v", got, want.Object)
-			}
-		})
+	texts := []string{
+		"${REGION}", "a-${REGION}-b", "${MAX}", "$${REGION}", "${NONE:=x}", "${EMPTY:-x}", "${LINES}", "${LONG:1:3}", "${#LONG}", "${LONG^^}",
+		"${LONG/bcd/X}", "${LONG##*c}", "${TRUE}", "${NULL}", "${FLOW}", "a $ b $$ c", "${NONE:-${REGION}}", "$REGION",
+	}
+	files := map[string]string{"eu/kustomization.yaml": "resources: [a.yaml]\n"}
+	for i, text := range texts {
+		files["eu/a.yaml"] += fmt.Sprintf("---\napiVersion: v1\nkind: ServiceAccount\nmetadata:\n  name: a%d\n  namespace: n\nx:\n  y: '%s'\n", i, text)
+	}
+	dir := repo(t, files)
+	rendered, err := fleet.BuildWith(t.Context(), dir, "eu", variables(t, values))
+	if err != nil {
+		t.Fatal(err)
+	}
+	resources, err := kustomize.SecureBuild(dir, filepath.Join(dir, "eu"), false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	substitute := map[string]any{}
+	for name, value := range values {
+		substitute[name] = value
+	}
+	sync := unstructured.Unstructured{Object: map[string]any{"spec": map[string]any{"postBuild": map[string]any{"substitute": substitute}}}}
+	for i, text := range texts {
+		resource, err := kustomize.SubstituteVariables(t.Context(), nil, sync, resources.Resources()[i], kustomize.SubstituteWithDryRun(true), kustomize.SubstituteWithStrict(true))
+		if err != nil {
+			t.Fatal(err)
+		}
+		data, err := resource.MarshalJSON()
+		if err != nil {
+			t.Fatal(err)
+		}
+		var want unstructured.Unstructured
+		if err := want.UnmarshalJSON(data); err != nil {
+			t.Fatal(err)
+		}
+		if got := rendered[i].Object.Object; !reflect.DeepEqual(got, want.Object) {
+			t.Errorf("%s renders %v, Flux %v", text, got, want.Object)
+		}
 	}
 }
 
