@@ -6,6 +6,7 @@ import (
 	"reflect"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 
 	"cloop.dev/cloop/internal/fleet"
@@ -13,9 +14,12 @@ import (
 	"cloop.dev/cloop/schemas"
 )
 
+// newValidator is of all tests: each kind is compiled once.
+var newValidator = sync.OnceValues(schemas.NewValidator)
+
 func validator(t testing.TB) *schemas.Validator {
 	t.Helper()
-	v, err := schemas.NewValidator()
+	v, err := newValidator()
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,9 +1,13 @@
 package fleet_test
 
 import (
+	"bytes"
 	"fmt"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -253,5 +257,41 @@ func TestOwnRulesOnChanges(t *testing.T) {
 	}
 	if got := verdicts(checkOn(t, "2026-12-01", files)); len(got) > 0 {
 		t.Errorf("without a base: %v", got)
+	}
+}
+
+// Whatever lies where the policy should be, the check ends and says so.
+func TestHostilePolicies(t *testing.T) {
+	for name, put := range map[string]func(file string) error{
+		"a pipe":        func(file string) error { return syscall.Mkfifo(file, 0o600) },
+		"a device":      func(file string) error { return os.Symlink("/dev/zero", file) },
+		"itself":        func(file string) error { return os.Symlink(filepath.Base(file), file) },
+		"a huge file":   func(file string) error { return os.WriteFile(file, make([]byte, 8<<20), 0o600) },
+		"a large file":  func(file string) error { return os.WriteFile(file, bytes.Repeat([]byte("#\n"), 1<<20), 0o600) },
+		"binary":        func(file string) error { return os.WriteFile(file, []byte("\x00\xff\x1b"), 0o600) },
+		"an alias bomb": func(file string) error { return os.WriteFile(file, []byte("ignore: &a [*a, *a]\n"), 0o600) },
+		"deeply nested": func(file string) error { return os.WriteFile(file, bytes.Repeat([]byte("["), 30_000), 0o600) },
+		"a long pattern": func(file string) error {
+			return os.WriteFile(file, []byte("ignore: [{rule: labels-disagree, reason: r, paths: ['"+strings.Repeat("**/*", 5000)+"']}]\n"), 0o600)
+		},
+	} {
+		for _, file := range []string{"config.yaml", "rules.cue"} {
+			t.Run(name+" for "+file, func(t *testing.T) {
+				dir := repo(t, sound())
+				if err := os.MkdirAll(filepath.Join(dir, ".cloop"), 0o700); err != nil {
+					t.Fatal(err)
+				}
+				if err := put(filepath.Join(dir, ".cloop", file)); err != nil {
+					t.Fatal(err)
+				}
+				report, err := fleet.Check(t.Context(), validator(t), dir)
+				if err != nil || len(report.Problems) != 1 || report.Problems[0].Rule != "config" || report.Problems[0].File != ".cloop/"+file {
+					t.Errorf("error %v, problems %v", err, report.Problems)
+				}
+				if strings.Contains(fmt.Sprint(report.Problems), dir) {
+					t.Errorf("the directory is shown: %v", report.Problems)
+				}
+			})
+		}
 	}
 }

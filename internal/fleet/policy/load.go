@@ -3,7 +3,6 @@ package policy
 import (
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"os"
 
@@ -28,9 +27,13 @@ var misnamed = map[string]string{
 	".cloop/rules.yaml": RulesFile, ".cloop/rules.yml": RulesFile, ".cloop/rules.json": RulesFile,
 }
 
+// Reader reads a file of a repository whole. It waits for nobody and bounds what
+// it reads.
+type Reader func(root *os.Root, name string) ([]byte, error)
+
 // Load reads the policy of a repository. One without a folder .cloop costs the
 // look for it, and has a policy that says nothing.
-func Load(root *os.Root, builtIn Known) *Policy {
+func Load(root *os.Root, read Reader, builtIn Known) *Policy {
 	p := &Policy{Config: &Config{}, Rules: &Rules{}, builtIn: builtIn, own: map[string]bool{}}
 	if _, err := root.Stat(".cloop"); errors.Is(err, fs.ErrNotExist) {
 		return p
@@ -40,7 +43,7 @@ func Load(root *os.Root, builtIn Known) *Policy {
 			p.Problems = append(p.Problems, place{file: name}.problem("", "the file has no effect", "rename it to "+instead))
 		}
 	}
-	if data, ok := p.read(root, RulesFile); ok {
+	if data, ok := p.read(root, read, RulesFile); ok {
 		definitions, problems := ParseRules(RulesFile, data, builtIn.Known)
 		rules, more := Compile(definitions)
 		p.Rules, p.Problems = rules, append(append(p.Problems, problems...), more...)
@@ -48,7 +51,7 @@ func Load(root *os.Root, builtIn Known) *Policy {
 			p.own[definition.ID] = true
 		}
 	}
-	if data, ok := p.read(root, ConfigFile); ok {
+	if data, ok := p.read(root, read, ConfigFile); ok {
 		config, problems := ParseConfig(ConfigFile, data, p)
 		p.Config, p.Problems = config, append(p.Problems, problems...)
 	}
@@ -56,8 +59,8 @@ func Load(root *os.Root, builtIn Known) *Policy {
 }
 
 // read returns a file that is there.
-func (p *Policy) read(root *os.Root, name string) ([]byte, bool) {
-	data, err := readFile(root, name)
+func (p *Policy) read(root *os.Root, read Reader, name string) ([]byte, bool) {
+	data, err := read(root, name)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, false
 	}
@@ -69,24 +72,6 @@ func (p *Policy) read(root *os.Root, name string) ([]byte, bool) {
 		return nil, false
 	}
 	return data, true
-}
-
-func readFile(root *os.Root, name string) ([]byte, error) {
-	// Before it is opened: a pipe would wait for ever for somebody to write.
-	info, err := root.Stat(name)
-	if err != nil {
-		return nil, err
-	}
-	if !info.Mode().IsRegular() {
-		return nil, errors.New("it is no regular file")
-	}
-	file, err := root.Open(name)
-	if err != nil {
-		return nil, err
-	}
-	defer func() { _ = file.Close() }()
-	// One byte more tells whoever parses it that it is too large.
-	return io.ReadAll(io.LimitReader(file, maxFile+1))
 }
 
 // Known says whether there is such a rule, of cloop or of the repository.
