@@ -139,12 +139,9 @@ func withinLimit(p *syncPass, doomed []*unstructured.Unstructured) *stageError {
 	}
 	slices.Sort(names)
 	const shown = 5
-	if more := len(names) - shown; more > 0 {
-		names = append(names[:shown], fmt.Sprintf("and %d more", more))
-	}
 	return stalled(v1alpha1.ReasonPruneNeedsApproval, fmt.Errorf(
 		"%s lacks %d of %s, and one sync prunes at most %d and %d%%: %s; to approve: kubectl annotate --overwrite --namespace %s poolsync %s %s=%s",
-		p.target.revision, len(doomed), count.Of(all, "object"), limit.Count, limit.Percent, strings.Join(names, ", "),
+		p.target.revision, len(doomed), count.Of(all, "object"), limit.Count, limit.Percent, strings.Join(count.First(names, shown), ", "),
 		p.sync.Namespace, p.sync.Name, v1alpha1.AnnotationApprovePrune, p.target.commit))
 }
 

@@ -12,6 +12,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"cloop.dev/cloop/apis/v1alpha1"
+	"cloop.dev/cloop/internal/count"
 )
 
 // Two PoolSyncs may want one object. It belongs to the one that has it in its
@@ -122,6 +123,9 @@ func (p *syncPass) own(b *build) []*unstructured.Unstructured {
 	})
 }
 
+// maxRivals bounds how many objects of another PoolSync a condition names.
+const maxRivals = 10
+
 // rivalry says what was left to others; nil: nothing.
 func (p *syncPass) rivalry() *stageError {
 	var left []string
@@ -132,8 +136,5 @@ func (p *syncPass) rivalry() *stageError {
 		return nil
 	}
 	slices.Sort(left)
-	if more := len(left) - maxProblems; more > 0 {
-		left = append(left[:maxProblems], fmt.Sprintf("and %d more", more))
-	}
-	return stalled(v1alpha1.ReasonOwnedByAnother, fmt.Errorf("all of %s is applied but for what is another's: %s", p.target.revision, strings.Join(left, "; ")))
+	return stalled(v1alpha1.ReasonOwnedByAnother, fmt.Errorf("all of %s is applied but for what is another's: %s", p.target.revision, strings.Join(count.First(left, maxRivals), "; ")))
 }

@@ -256,7 +256,7 @@ func (r *poolSyncReconciler) render(ctx context.Context, sync *v1alpha1.PoolSync
 	}
 	if len(problems) > 0 {
 		b.markBroken(problems)
-		return stalled(v1alpha1.ReasonValidationFailed, listProblems(problems))
+		return stalled(v1alpha1.ReasonValidationFailed, fleet.Refusal(problems))
 	}
 	if len(b.objects) == 0 {
 		return stalled(v1alpha1.ReasonEmptyBuild, fmt.Errorf("%s has nothing to apply", b.path))
@@ -300,20 +300,6 @@ func refusals(report *fleet.Report, rendered []fleet.Rendered) []schemas.Problem
 		}
 	}
 	return found
-}
-
-// maxProblems bounds how many problems a condition lists.
-const maxProblems = 10
-
-func listProblems(problems []schemas.Problem) error {
-	lines := make([]string, 0, maxProblems+1)
-	for _, problem := range problems[:min(len(problems), maxProblems)] {
-		lines = append(lines, problem.String()+" ["+problem.Rule+"]")
-	}
-	if more := len(problems) - maxProblems; more > 0 {
-		lines = append(lines, fmt.Sprintf("and %d more", more))
-	}
-	return errors.New(strings.Join(lines, "\n"))
 }
 
 // add makes a rendered object ours. HubPools are the hub's to read.

@@ -73,9 +73,9 @@ func TestUnsupportedFields(t *testing.T) {
 		change           func(*v1alpha1.PoolSyncSpec)
 		refused, ignored string
 	}{
-		"a source of Flux":    {func(s *v1alpha1.PoolSyncSpec) { s.SourceRef = &v1alpha1.SourceReference{} }, "spec.sourceRef", ""},
-		"a range of versions": {func(s *v1alpha1.PoolSyncSpec) { s.Source.Git.Ref.Semver = "1.x" }, "spec.source.git.ref.semver", ""},
-		"a dependency":        {func(s *v1alpha1.PoolSyncSpec) { s.DependsOn = make([]v1alpha1.PoolSyncReference, 1) }, "spec.dependsOn", ""},
+		"a source of Flux":      {func(s *v1alpha1.PoolSyncSpec) { s.SourceRef = &v1alpha1.SourceReference{} }, "spec.sourceRef", ""},
+		"a range of versions":   {func(s *v1alpha1.PoolSyncSpec) { s.Source.Git.Ref.Semver = "1.x" }, "spec.source.git.ref.semver", ""},
+		"a dependency":          {func(s *v1alpha1.PoolSyncSpec) { s.DependsOn = make([]v1alpha1.PoolSyncReference, 1) }, "spec.dependsOn", ""},
 		"a hub":                 {func(s *v1alpha1.PoolSyncSpec) { s.Hub = &v1alpha1.HubConnection{} }, "", "spec.hub"},
 		"what every sync has":   {func(s *v1alpha1.PoolSyncSpec) { s.Prune, s.Path = true, "." }, "", ""},
 		"a time of a past halt": {func(s *v1alpha1.PoolSyncSpec) { s.SuspendReason = "holidays" }, "", ""},

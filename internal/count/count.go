@@ -1,10 +1,13 @@
 // Package count says how many there are of something.
 //
-// In go a number and a noun; out comes text for people. It never decides
-// anything.
+// In go numbers and nouns, or texts of which not all can be shown; out comes text
+// for people. It never decides anything.
 package count
 
-import "fmt"
+import (
+	"fmt"
+	"slices"
+)
 
 // Of is a number with its noun, which takes an s in the plural: "1 runner",
 // "2 runners", "0 runners".
@@ -21,4 +24,12 @@ func Is[N int | int32 | int64](n N) string {
 		return "is"
 	}
 	return "are"
+}
+
+// First is the first texts, most of them, and how many more there are, if any.
+func First(texts []string, most int) []string {
+	if more := len(texts) - most; more > 0 {
+		return append(slices.Clone(texts[:most]), fmt.Sprintf("and %d more", more))
+	}
+	return texts
 }

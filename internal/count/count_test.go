@@ -43,3 +43,15 @@ func TestNobodyWritesAPluralAfterANumber(t *testing.T) {
 		}
 	}
 }
+
+func TestWhatIsLeftOutIsCounted(t *testing.T) {
+	texts := []string{"a", "b", "c"}
+	for most, want := range map[int]string{0: "and 3 more", 2: "a b and 1 more", 3: "a b c", 9: "a b c"} {
+		if got := strings.Join(count.First(texts, most), " "); got != want {
+			t.Errorf("the first %d are %q, want %q", most, got, want)
+		}
+	}
+	if texts[2] != "c" {
+		t.Error("what was given has changed")
+	}
+}

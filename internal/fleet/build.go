@@ -3,17 +3,18 @@ package fleet
 import (
 	"context"
 	"errors"
-	"fmt"
 	"io/fs"
 	"os"
 	"path"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"cloop.dev/cloop/apis/v1alpha1"
+	"cloop.dev/cloop/internal/count"
 	"cloop.dev/cloop/schemas"
 )
 
@@ -79,14 +80,29 @@ func (r *rendering) sound(path string) ([]Rendered, error) {
 const maxListed = 5
 
 func listed(problems []schemas.Problem) error {
-	texts := make([]string, 0, maxListed+1)
-	for i := range problems[:min(len(problems), maxListed)] {
-		texts = append(texts, problems[i].String())
+	texts := make([]string, len(problems))
+	for i := range problems {
+		texts[i] = problems[i].String()
 	}
-	if more := len(problems) - maxListed; more > 0 {
-		texts = append(texts, fmt.Sprintf("and %d more", more))
+	return errors.New(strings.Join(count.First(texts, maxListed), "; "))
+}
+
+// Errors are the problems that are errors rather than warnings.
+func (r *Report) Errors() []schemas.Problem {
+	return slices.DeleteFunc(slices.Clone(r.Problems), func(p schemas.Problem) bool { return p.Severity != schemas.SeverityError })
+}
+
+// maxRefused bounds how many problems a Refusal names.
+const maxRefused = 20
+
+// Refusal says why whoever applies what Git says applies none of it: the problems,
+// one a line with its rule, as far as there is room.
+func Refusal(problems []schemas.Problem) error {
+	lines := make([]string, len(problems))
+	for i := range problems {
+		lines[i] = problems[i].String() + " [" + problems[i].Rule + "]"
 	}
-	return errors.New(strings.Join(texts, "; "))
+	return errors.New(strings.Join(count.First(lines, maxRefused), "\n"))
 }
 
 // applicable: kinds that Git sync applies beside those of cloop.dev. Each is

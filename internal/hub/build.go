@@ -17,9 +17,6 @@ import (
 	"cloop.dev/cloop/schemas"
 )
 
-// maxProblems bounds how many problems a sync's message names.
-const maxProblems = 20
-
 // build renders the newest revision into documents. It changes nothing but the
 // follower's documents and the record's revision, and not even those with an
 // error.
@@ -52,7 +49,7 @@ func (f *follower) render(ctx context.Context, tree *fleet.Tree) ([]store.PoolDo
 		return nil, err
 	}
 	if report.Failed() {
-		return nil, refusal(report)
+		return nil, fleet.Refusal(report.Errors())
 	}
 	pools := fleet.HubPools(rendered)
 	if len(pools) == 0 {
@@ -71,19 +68,6 @@ func (f *follower) render(ctx context.Context, tree *fleet.Tree) ([]store.PoolDo
 		documents = append(documents, document)
 	}
 	return documents, errors.Join(refused...)
-}
-
-// refusal names what `cloop fleet check` calls an error, as far as there is room.
-func refusal(report *fleet.Report) error {
-	problems := slices.DeleteFunc(slices.Clone(report.Problems), func(p schemas.Problem) bool { return p.Severity != schemas.SeverityError })
-	lines := make([]string, 0, min(len(problems), maxProblems))
-	for _, p := range problems[:min(len(problems), maxProblems)] {
-		lines = append(lines, p.String())
-	}
-	if more := len(problems) - len(lines); more > 0 {
-		lines = append(lines, fmt.Sprintf("and %d more; `cloop fleet check` names them all", more))
-	}
-	return errors.New(strings.Join(lines, "\n"))
 }
 
 // poolName is what the hub's API takes as a pool's name.

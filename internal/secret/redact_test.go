@@ -9,12 +9,12 @@ import (
 
 func TestRedact(t *testing.T) {
 	for text, want := range map[string]string{
-		"": "",
+		"":                                 "",
 		"minted cloop_run1_aB3-_x for you": "minted [redacted] for you",
 
 		// The API server's words.
 		`Invalid value: "https://user:pw@hub.example.com": must not contain user information`: `Invalid value: "https://user:[redacted]@hub.example.com": must not contain user information`,
-		`Invalid value: "https://u:a\"b@hub/x": no`:                                         `Invalid value: "https://u:[redacted]@hub/x": no`,
+		`Invalid value: "https://u:a\"b@hub/x": no`:                                           `Invalid value: "https://u:[redacted]@hub/x": no`,
 
 		"clone https://user:p@ss@git.example.com/x.git: no": "clone https://user:[redacted]@git.example.com/x.git: no",
 		"https://user:p/a?s#s@git.example.com/x":            "https://user:[redacted]@git.example.com/x",
