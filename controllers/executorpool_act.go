@@ -84,6 +84,10 @@ func (r *executorPoolReconciler) act(ctx context.Context, o *observation, plan p
 	if markAgain > 0 {
 		result.comeBack(markAgain)
 	}
+	if o.memory.anchorUID != "" {
+		// If the cache does not show it by then, it never will.
+		result.comeBack(o.memory.anchorAt.Add(cacheLag).Sub(r.clock.Now()))
+	}
 	if plan.Finish && result.err == nil {
 		finished, err := a.finish(ctx)
 		result.finished, result.err = finished, err

@@ -193,7 +193,8 @@ func TestAnAnchorGetsItsLabelBack(t *testing.T) {
 	s.patch(anchor, noMarks)
 	s.hub.queue(1)
 	s.untilPods(2)
-	s.until("the label is back", func() bool {
+	// One that the cache never showed is missed a little later.
+	s.untilWithin(2*cacheLag, "the label is back", func() bool {
 		return s.exists(anchor) && anchor.Labels[v1alpha1.LabelExecutorPool] == "gpu" && anchor.Annotations[v1alpha1.AnnotationPoolName] == "gpu"
 	})
 }
