@@ -27,9 +27,11 @@ const (
 	// maxCost bounds one evaluation, in an API server's units: a tenth of a
 	// second.
 	maxCost = celconfig.PerCallLimit
-	// maxTotalCost bounds all evaluations of a check: two seconds at the worst,
-	// where a thousand pools with ten usual rules take a fortieth of it.
-	maxTotalCost = 20 * celconfig.PerCallLimit
+	// maxTotalCost bounds all evaluations of a check: what an API server lets those
+	// of one object cost. A thousand pools with ten rules on themselves cost 50,000
+	// and a tenth of a second; a hundred HubPools that each look at a thousand
+	// pools cost 800,000; all that is allowed takes four seconds of one core.
+	maxTotalCost = celconfig.RuntimeCELCostBudget
 )
 
 // Variables of an expression.
@@ -173,12 +175,12 @@ type Fleet struct{ pools, hubPools ref.Val }
 
 // NewFleet gathers the objects that are a half of a pool.
 func NewFleet(objects []Input) *Fleet {
-	var pools, hubPools []any
+	var pools, hubPools []ref.Val
 	for _, in := range objects {
 		if in.Object.GroupVersionKind().Group != v1alpha1.Group {
 			continue
 		}
-		member := map[string]any{varObject: in.Object.Object, varRoot: in.Root, varCluster: clusterOf(in.Root)}
+		member := converted(map[string]any{varObject: in.Object.Object, varRoot: in.Root, varCluster: clusterOf(in.Root)})
 		switch in.Object.GetKind() {
 		case v1alpha1.ExecutorPoolKind:
 			pools = append(pools, member)
@@ -186,7 +188,28 @@ func NewFleet(objects []Input) *Fleet {
 			hubPools = append(hubPools, member)
 		}
 	}
-	return &Fleet{types.DefaultTypeAdapter.NativeToValue(pools), types.DefaultTypeAdapter.NativeToValue(hubPools)}
+	return &Fleet{types.NewRefValList(types.DefaultTypeAdapter, pools), types.NewRefValList(types.DefaultTypeAdapter, hubPools)}
+}
+
+// converted is a value of JSON as CEL has it, all the way down. CEL would convert
+// each part whenever an expression comes to it, which for a thousand pools that
+// are each held against a thousand takes most of the time.
+func converted(native any) ref.Val {
+	switch v := native.(type) {
+	case map[string]any:
+		fields := make(map[ref.Val]ref.Val, len(v))
+		for name, field := range v {
+			fields[types.String(name)] = converted(field)
+		}
+		return types.NewRefValMap(types.DefaultTypeAdapter, fields)
+	case []any:
+		items := make([]ref.Val, len(v))
+		for i := range v {
+			items[i] = converted(v[i])
+		}
+		return types.NewRefValList(types.DefaultTypeAdapter, items)
+	}
+	return types.DefaultTypeAdapter.NativeToValue(native)
 }
 
 // JudgeAcross applies the rules that look at others as well.
