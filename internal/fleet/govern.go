@@ -2,6 +2,7 @@ package fleet
 
 import (
 	"context"
+	"slices"
 	"sync"
 	"time"
 
@@ -295,16 +296,26 @@ func (c *checker) judgePolicy(ignores map[string][]*claim) {
 	if !own.whole {
 		return
 	}
+	blind := c.blind()
 	for _, claims := range ignores {
 		for _, one := range claims {
 			switch {
 			case one.Expired(own.now):
 				c.findPolicy(one.Overdue())
-			case !one.used:
+			case !one.used && !blind:
 				c.findPolicy(one.Unused())
 			}
 		}
 	}
+}
+
+// blind says that something was not judged, so that nobody knows what an ignore
+// is for: a root that is not rendered, an object that is not sound, a rule that
+// does not compile.
+func (c *checker) blind() bool {
+	return slices.ContainsFunc(c.findings, func(f finding) bool {
+		return f.problem.Severity == schemas.SeverityError && rules[f.problem.Rule].Fixed
+	})
 }
 
 // findPolicy adds problems with the policy. They are of no root.
