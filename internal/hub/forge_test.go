@@ -70,7 +70,7 @@ func (f *forged) posted(n int) forgetest.Posted {
 }
 
 func TestCommitsGetAStatusAtTheForge(t *testing.T) {
-	for _, kind := range []forge.Kind{forge.GitHub, forge.GitLab, forge.Gitea} {
+	for _, kind := range []forge.Kind{forge.GitHub, forge.GitLab} {
 		t.Run(string(kind), func(t *testing.T) {
 			f := followForge(t, kind, nil)
 			first := f.posted(1)
