@@ -227,6 +227,7 @@ func TestRenames(t *testing.T) {
 			t.Errorf("of %s: %s", spelt, got)
 		}
 	}
+	r.write(map[string]string{"pools/base/gpu.yaml": moved("big", "gpu", "maxRunners: 6")})
 	r.write(map[string]string{"pools/base/kustomization.yaml": "resources: [gpu.yaml, old.yaml]\n", "pools/base/old.yaml": executorPool("gpu", "maxRunners: 4")})
 	if report, err = r.compare("HEAD", "clusters/eu"); err != nil || !strings.Contains(strings.Join(report.Notes, "\n"), "which is still there: it is new") {
 		t.Errorf("%v %+v", err, report)

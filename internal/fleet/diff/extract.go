@@ -3,8 +3,10 @@ package diff
 import (
 	"context"
 	"fmt"
+	"maps"
 	"os"
 	"path"
+	"slices"
 	"strings"
 )
 
@@ -22,6 +24,10 @@ type extract struct {
 	root  *os.Root
 	done  map[string]bool
 	bytes int64
+	// at is the directory of the last file, open as in: files of a directory
+	// follow each other.
+	at string
+	in *os.Root
 }
 
 func newExtract(tree *commitTree, dir string) (*extract, error) {
@@ -32,7 +38,32 @@ func newExtract(tree *commitTree, dir string) (*extract, error) {
 	return &extract{tree: tree, root: root, done: map[string]bool{}}, nil
 }
 
-func (x *extract) close() { _ = x.root.Close() }
+func (x *extract) close() {
+	if x.in != nil {
+		_ = x.in.Close()
+	}
+	_ = x.root.Close()
+}
+
+// directory opens the directory of a file, and makes it.
+func (x *extract) directory(name string) (*os.Root, error) {
+	dir := path.Dir(name)
+	if x.in != nil && x.at == dir {
+		return x.in, nil
+	}
+	if err := x.root.MkdirAll(dir, 0o700); err != nil {
+		return nil, err
+	}
+	in, err := x.root.OpenRoot(dir)
+	if err != nil {
+		return nil, err
+	}
+	if x.in != nil {
+		_ = x.in.Close()
+	}
+	x.at, x.in = dir, in
+	return in, nil
+}
 
 // definitions writes what may be a document or a kustomization, and what those
 // refer to: what says which overlays there are and how they are applied.
@@ -67,7 +98,7 @@ func (x *extract) closure(ctx context.Context, of *closure) error {
 	if of.unbounded {
 		return x.below(ctx, ".", nil)
 	}
-	for name := range of.names {
+	for _, name := range slices.Sorted(maps.Keys(of.names)) {
 		if err := ctx.Err(); err != nil {
 			return err
 		}
@@ -93,7 +124,8 @@ func (x *extract) write(name string) error {
 	if len(x.done) > maxExtractedFiles {
 		return fmt.Errorf("%w: more than %d files of it may be definitions", errTooLarge, maxExtractedFiles)
 	}
-	if err := x.root.MkdirAll(path.Dir(name), 0o700); err != nil {
+	in, err := x.directory(name)
+	if err != nil {
 		return err
 	}
 	if x.tree.lstat(name) == link {
@@ -105,7 +137,7 @@ func (x *extract) write(name string) error {
 			// No file system has such a link.
 			return nil
 		}
-		return x.root.Symlink(target, name)
+		return in.Symlink(target, path.Base(name))
 	}
 	// One byte more than is read of a file tells that it is too large.
 	data, err := x.tree.read(name, maxFile+1)
@@ -115,5 +147,5 @@ func (x *extract) write(name string) error {
 	if x.bytes += int64(len(data)); x.bytes > maxExtracted {
 		return fmt.Errorf("%w: more than %d MiB of it may be definitions", errTooLarge, maxExtracted>>20)
 	}
-	return x.root.WriteFile(name, data, 0o600)
+	return in.WriteFile(path.Base(name), data, 0o600)
 }

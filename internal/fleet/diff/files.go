@@ -8,6 +8,7 @@ import (
 	"hash"
 	"io"
 	"io/fs"
+	"maps"
 	"os"
 	"path"
 	"path/filepath"
@@ -47,10 +48,13 @@ type files interface {
 	sum(name, like string) (string, error)
 }
 
-// workTree is the work tree as it is.
+// workTree is the work tree as it is when it is first looked at.
 type workTree struct {
 	dir  string
 	root *os.Root
+	// listings: directory → its entries by name. Looking at one directory once is
+	// a small part of looking at each of its files.
+	listings map[string]map[string]kind
 }
 
 func openWorkTree(dir string) (*workTree, error) {
@@ -58,29 +62,58 @@ func openWorkTree(dir string) (*workTree, error) {
 	if err != nil {
 		return nil, fmt.Errorf("read the work tree: %w", err)
 	}
-	return &workTree{dir: dir, root: root}, nil
+	return &workTree{dir: dir, root: root, listings: map[string]map[string]kind{}}, nil
 }
 
 func (w *workTree) close() { _ = w.root.Close() }
 
-func (w *workTree) lstat(name string) kind {
-	info, err := w.root.Lstat(name)
-	switch {
-	case err != nil:
-		return nothing
-	case info.Mode().IsRegular():
-		return regular
-	case info.Mode()&fs.ModeSymlink != 0:
-		return link
-	case !info.IsDir():
-		return odd
+// listing is empty for what is no directory, or leads over a link to one.
+func (w *workTree) listing(dir string) map[string]kind {
+	found, known := w.listings[dir]
+	if known {
+		return found
 	}
-	if name != "." {
-		if _, err := w.root.Lstat(path.Join(name, ".git")); err == nil {
-			return module
+	found = map[string]kind{}
+	if dir == "." || w.entry(dir) == directory {
+		if file, err := w.root.Open(dir); err == nil {
+			// What can be read of it counts.
+			entries, _ := file.ReadDir(-1)
+			_ = file.Close()
+			for _, entry := range entries {
+				found[entry.Name()] = kindOfType(entry.Type())
+			}
 		}
 	}
-	return directory
+	w.listings[dir] = found
+	return found
+}
+
+func kindOfType(mode fs.FileMode) kind {
+	switch {
+	case mode.IsRegular():
+		return regular
+	case mode&fs.ModeSymlink != 0:
+		return link
+	case mode.IsDir():
+		return directory
+	}
+	return odd
+}
+
+// entry is lstat without a look into the directory.
+func (w *workTree) entry(name string) kind {
+	if name == "." {
+		return directory
+	}
+	return w.listing(path.Dir(name))[path.Base(name)]
+}
+
+func (w *workTree) lstat(name string) kind {
+	is := w.entry(name)
+	if is == directory && name != "." && w.listing(name)[".git"] != nothing {
+		return module
+	}
+	return is
 }
 
 func (w *workTree) open(name string) (*os.File, error) {
@@ -102,17 +135,7 @@ func (w *workTree) read(name string, limit int64) ([]byte, error) {
 
 func (w *workTree) target(name string) (string, error) { return w.root.Readlink(name) }
 
-func (w *workTree) list(dir string) []string {
-	entries, err := fs.ReadDir(w.root.FS(), dir)
-	if err != nil {
-		return nil
-	}
-	names := make([]string, len(entries))
-	for i, entry := range entries {
-		names[i] = entry.Name()
-	}
-	return names
-}
+func (w *workTree) list(dir string) []string { return slices.Sorted(maps.Keys(w.listing(dir))) }
 
 // shaOneDigits is how long a name is in a repository of the common format.
 const shaOneDigits = 40
@@ -178,10 +201,11 @@ func (t *commitTree) add(name string, e entry) (added bool, err error) {
 	if !filepath.IsLocal(name) || path.Clean(name) != name || name == "." || strings.EqualFold(base, ".git") || strings.ContainsAny(base, "\x00\\") {
 		return false, nil
 	}
-	dir := path.Dir(name)
-	if _, twice := t.entries[name]; !twice {
-		t.children[dir] = append(t.children[dir], base)
+	if _, twice := t.entries[name]; twice {
+		return false, nil
 	}
+	dir := path.Dir(name)
+	t.children[dir] = append(t.children[dir], base)
 	t.entries[name] = e
 	return true, nil
 }

@@ -43,7 +43,8 @@ func openRepository(dir string) (*repository, error) {
 		return r, nil
 	}
 	dot := dotgit.NewRepositoryFilesystem(osfs.New(r.dot), osfs.New(r.common))
-	r.store = filesystem.NewStorageWithOptions(dot, cache.NewObjectLRU(16<<20), filesystem.Options{LargeObjectThreshold: 1 << 20})
+	// Without KeepDescriptors a pack is opened anew for each of its objects.
+	r.store = filesystem.NewStorageWithOptions(dot, cache.NewObjectLRU(16<<20), filesystem.Options{LargeObjectThreshold: 1 << 20, KeepDescriptors: true})
 	r.objects = &library{store: r.store}
 	return r, nil
 }
