@@ -281,6 +281,7 @@ func TestAResultFromBeforeTheFenceIsOffered(t *testing.T) {
 	if err := supervisor.Signal(syscall.SIGSTOP); err != nil {
 		t.Fatal(err)
 	}
+	t.Cleanup(func() { _ = supervisor.Signal(syscall.SIGCONT) }) // or the runner of a failed test would wait for it
 	h.update(func() {
 		h.fault = func(call string, _ bool) error {
 			if call == "heartbeat" {
@@ -292,7 +293,8 @@ func TestAResultFromBeforeTheFenceIsOffered(t *testing.T) {
 	if err := os.WriteFile(gate, nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	l.awaitLog("done\n")
+	// The supervisor may hold the output too, so its end may not show yet.
+	pass(t, fake, time.Millisecond, func() bool { return strings.HasSuffix(h.logText(), "done\n") })
 	awaitZombie(t, supervisor.PID)
 	lost := fake.Now()
 	pass(t, fake, 500*time.Millisecond, func() bool { return strings.Contains(l.logged.String(), "stopping the command") })
