@@ -1,4 +1,14 @@
 package policy
 
+import "cloop.dev/cloop/schemas"
+
+// CompileWithin is Compile with another bound on one evaluation.
+func CompileWithin(definitions []*Definition, limit uint64) (*Rules, []schemas.Problem) {
+	return compileAll(definitions, limit)
+}
+
 // SetBudget gives all evaluations together another bound.
 func (r *Rules) SetBudget(cost int64) { r.budget = cost }
+
+// Bounds are what one evaluation, and all together, may cost.
+func (r *Rules) Bounds() (each uint64, all int64) { return r.limit, r.budget }

@@ -48,6 +48,8 @@ const (
 // are safe for concurrent use.
 type Rules struct {
 	rules []*rule
+	// limit is what one evaluation may cost.
+	limit uint64
 	// budget is what all evaluations together may cost, spent what they did.
 	budget int64
 	spent  atomic.Int64
@@ -79,7 +81,11 @@ type Input struct {
 // Compile makes rules of definitions. An expression that does not compile is a
 // problem at its place in the file, and its rule does not count.
 func Compile(definitions []*Definition) (*Rules, []schemas.Problem) {
-	rules := &Rules{budget: maxTotalCost}
+	return compileAll(definitions, maxCost)
+}
+
+func compileAll(definitions []*Definition, limit uint64) (*Rules, []schemas.Problem) {
+	rules := &Rules{limit: limit, budget: maxTotalCost}
 	if len(definitions) == 0 {
 		return rules, nil
 	}
@@ -89,7 +95,7 @@ func Compile(definitions []*Definition) (*Rules, []schemas.Problem) {
 	}
 	var problems []schemas.Problem
 	for _, definition := range definitions {
-		compiled, found := compile(env, definition)
+		compiled, found := compile(env, definition, limit)
 		problems = append(problems, found...)
 		if compiled != nil {
 			rules.rules = append(rules.rules, compiled)
@@ -118,7 +124,7 @@ var environments = sync.OnceValues(func() (*cel.Env, error) {
 	return set.NewExpressionsEnv(), nil
 })
 
-func compile(env *cel.Env, d *Definition) (*rule, []schemas.Problem) {
+func compile(env *cel.Env, d *Definition, limit uint64) (*rule, []schemas.Problem) {
 	const hint = "correct the expression; the rule does not count until then"
 	checked, issues := env.Compile(d.Expression)
 	if issues.Err() != nil {
@@ -133,7 +139,7 @@ func compile(env *cel.Env, d *Definition) (*rule, []schemas.Problem) {
 	if kind := checked.OutputType(); !kind.IsExactType(cel.BoolType) && !kind.IsExactType(cel.DynType) {
 		return nil, []schemas.Problem{d.expression.start.problem(d.expression.path, fmt.Sprintf("the expression gives %s and must give bool", kind), hint)}
 	}
-	program, err := env.Program(checked, cel.CostLimit(maxCost), cel.InterruptCheckFrequency(celconfig.CheckFrequency))
+	program, err := env.Program(checked, cel.CostLimit(limit), cel.InterruptCheckFrequency(celconfig.CheckFrequency))
 	if err != nil {
 		return nil, []schemas.Problem{d.expression.start.problem(d.expression.path, err.Error(), hint)}
 	}
@@ -261,7 +267,7 @@ func clusterOf(root string) string {
 func (r *Rules) apply(ctx context.Context, one *rule, variables map[string]any) *schemas.Problem {
 	result, details, err := one.program.ContextEval(ctx, variables)
 	if details != nil && details.ActualCost() != nil {
-		cost := int64(min(*details.ActualCost(), maxCost))
+		cost := int64(min(*details.ActualCost(), r.limit))
 		one.spent.Add(cost)
 		if r.spent.Add(cost) > r.budget {
 			r.exhausted.Store(true)
@@ -316,7 +322,7 @@ func (r *Rules) Stopped() []schemas.Problem {
 	for _, one := range r.rules {
 		if one.stopped.Load() {
 			problems = append(problems, one.expression.start.problem(one.expression.path,
-				fmt.Sprintf("rule %s was stopped: on one object it costs more than %d, what an API server lets an expression cost", one.ID, int64(maxCost)),
+				fmt.Sprintf("rule %s was stopped: on one object it costs more than %d, what an API server lets an expression cost", one.ID, r.limit),
 				"go over fewer elements, above all in a list within a list"))
 		}
 	}
