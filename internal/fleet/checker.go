@@ -202,7 +202,7 @@ func (r *rootChecker) object(f *facts) {
 }
 
 func (r *rootChecker) end() {
-	r.spans = append(r.checker.spans, [2]int{r.before, len(r.findings)})
+	r.spans = append(r.spans, [2]int{r.before, len(r.findings)})
 	r.report.Failed, r.report.Pools = anyError(r.findings[r.before:]), len(r.named)
 	maps.Copy(r.checker.named, r.named)
 	r.keepSyncs()
