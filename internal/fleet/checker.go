@@ -5,8 +5,10 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"runtime"
 	"strings"
 
+	"golang.org/x/sync/errgroup"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"cloop.dev/cloop/apis/v1alpha1"
@@ -153,8 +155,22 @@ func (r *rootChecker) judgeWith(o *renderedObject, variables *Variables) *facts 
 // rendering adds all of a rendering.
 func (r *rootChecker) rendering(out *rendering) {
 	r.broken(out.problems)
-	for i := range out.objects {
-		r.object(r.judgeWith(&out.objects[i], r.variables))
+	judged := make([]*facts, len(out.objects))
+	var judges errgroup.Group
+	judges.SetLimit(runtime.GOMAXPROCS(0))
+	const together = 32
+	for from := 0; from < len(out.objects); from += together {
+		judges.Go(func() error {
+			for i := from; i < min(from+together, len(out.objects)); i++ {
+				judged[i] = r.judgeWith(&out.objects[i], r.variables)
+			}
+			return nil
+		})
+	}
+	// No judge fails.
+	_ = judges.Wait()
+	for _, f := range judged {
+		r.object(f)
 	}
 }
 

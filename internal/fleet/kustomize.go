@@ -54,7 +54,11 @@ func (b *builder) kustomize(ctx context.Context, dir, file string) (*rendering, 
 		if err := s.tooMuch(); err != nil {
 			return &rendering{problems: append(s.problems, located(broken(RuleTooLarge, err.Error()), file))}, nil
 		}
-		if out, err = s.rendered(b, dir, file, nil); err != nil {
+		modern := s.modernized(b)
+		if out, err = s.rendered(b, dir, file, modern); err != nil && len(modern) > 0 {
+			out, err = s.rendered(b, dir, file, nil)
+		}
+		if err != nil {
 			return &rendering{problems: s.explain(err, b.dir, file)}, nil
 		}
 	}

@@ -310,7 +310,11 @@ func (s *scan) resource(ctx context.Context, dir, file string, entry *yaml.Node,
 		s.missing(file, entry, err)
 		return nil
 	}
-	if other := s.elsewhere(name); other != "" {
+	at := name
+	if !info.IsDir() {
+		at = path.Dir(name)
+	}
+	if other := s.elsewhere(at); other != "" {
 		s.refuse(file, entry, RuleRemoteReference, fmt.Sprintf("%s: it is in another repository at %s, such as a submodule", entry.Value, other),
 			"commit what it refers to here: hub and clusters fetch no other repository")
 		return nil
