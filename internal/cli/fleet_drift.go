@@ -2,10 +2,12 @@ package cli
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 
 	"github.com/spf13/cobra"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -130,7 +132,7 @@ func withGit(ctx context.Context, live fleet.DriftInput, dir, revision string) (
 		hub := *live.Hub
 		hub.Revision = revision
 		for _, sync := range hub.Syncs {
-			rendered, err := fleet.Build(ctx, dir, sync.Path)
+			rendered, err := fleet.BuildWith(ctx, dir, sync.Path, &fleet.Variables{})
 			if err != nil {
 				return input, fmt.Errorf("build what the hub syncs as %s: %w", sync.Name, err)
 			}
@@ -141,7 +143,7 @@ func withGit(ctx context.Context, live fleet.DriftInput, dir, revision string) (
 	for _, cluster := range live.Clusters {
 		cluster.Revision = revision
 		for _, sync := range cluster.Syncs {
-			rendered, err := fleet.Build(ctx, dir, sync.Spec.Path)
+			rendered, err := fleet.BuildWith(ctx, dir, sync.Spec.Path, cluster.Variables[sync.Namespace+"/"+sync.Name])
 			if err != nil {
 				return input, fmt.Errorf("build what PoolSync %s/%s of cluster %s applies: %w", sync.Namespace, sync.Name, cluster.Name, err)
 			}
@@ -168,10 +170,14 @@ func readCluster(ctx context.Context, cluster reachedCluster) (fleet.ClusterSurf
 	surface := fleet.ClusterSurface{Name: cluster.name}
 	in := client.InNamespace(cluster.namespace)
 	var syncs v1alpha1.PoolSyncList
-	if err := cluster.client.List(ctx, &syncs, in); err != nil {
+	err := cluster.client.List(ctx, &syncs, in)
+	if err != nil {
 		return surface, fmt.Errorf("list the PoolSyncs of cluster %s: %w", cluster.name, err)
 	}
 	surface.Syncs = syncs.Items
+	if surface.Variables, err = readVariablesOf(ctx, cluster, syncs.Items); err != nil {
+		return surface, err
+	}
 	live := &unstructured.UnstructuredList{}
 	live.SetGroupVersionKind(v1alpha1.GroupVersion.WithKind(v1alpha1.ExecutorPoolKind + "List"))
 	if err := cluster.client.List(ctx, live, in); err != nil {
@@ -179,6 +185,35 @@ func readCluster(ctx context.Context, cluster reachedCluster) (fleet.ClusterSurf
 	}
 	surface.Live = live.Items
 	return surface, nil
+}
+
+// readVariablesOf reads what PoolSyncs replace variables by: PoolSync → values.
+func readVariablesOf(ctx context.Context, cluster reachedCluster, syncs []v1alpha1.PoolSync) (map[string]*fleet.Variables, error) {
+	all := map[string]*fleet.Variables{}
+	for i := range syncs {
+		sync := &syncs[i]
+		read, err := fleet.VariablesOf(sync.Spec.Substitute, func(reference v1alpha1.SubstituteReference) (map[string]string, error) {
+			object := &unstructured.Unstructured{}
+			object.SetAPIVersion("v1")
+			object.SetKind(reference.Kind)
+			err := cluster.client.Get(ctx, client.ObjectKey{Namespace: sync.Namespace, Name: reference.Name}, object)
+			if apierrors.IsNotFound(err) {
+				return nil, nil
+			}
+			data, _, broken := unstructured.NestedStringMap(object.Object, "data")
+			if data == nil {
+				data = map[string]string{}
+			}
+			return data, errors.Join(err, broken)
+		})
+		if err != nil {
+			return nil, fmt.Errorf("read what PoolSync %s/%s of cluster %s substitutes: %w", sync.Namespace, sync.Name, cluster.name, err)
+		}
+		if read != nil {
+			all[sync.Namespace+"/"+sync.Name] = read
+		}
+	}
+	return all, nil
 }
 
 // known adds what was rendered. The result is never nil: a path that renders

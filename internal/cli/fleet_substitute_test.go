@@ -4,6 +4,10 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"cloop.dev/cloop/apis/v1alpha1"
 )
 
 // A variable without a value is neither right nor wrong: exit code 2, until a
@@ -27,5 +31,24 @@ func TestFleetCheckSubstitutes(t *testing.T) {
 		if got := cloop(t, "fleet", "check", "--substitute", file); got.code != 2 || !strings.Contains(got.stderr, want) {
 			t.Errorf("of %s: exit code %d, %s", file, got.code, got.stderr)
 		}
+	}
+}
+
+// Drift compares with what a PoolSync makes of the variables, with values from
+// its spec.
+func TestFleetDriftSubstitutes(t *testing.T) {
+	noHub(t)
+	dir := fleetRepository(t)
+	edit(t, filepath.Join(dir, "pools/gpu.yaml"), strings.Replace(executorPoolYAML, "maxRunners: 4", "maxRunners: ${MAX}", 1))
+	sync := poolSync(metav1.ConditionTrue, "applied")
+	sync.Spec.Substitute = &v1alpha1.Substitution{Vars: map[string]string{"MAX": "4"}}
+	cluster := &stubCluster{syncs: []v1alpha1.PoolSync{sync}, pools: []v1alpha1.ExecutorPool{liveGPU(4)}}
+	cluster.serve(t)
+	if got := cloop(t, "fleet", "drift", "--cluster", "eu"); got.code != 0 {
+		t.Errorf("exit code %d without drift: %s%s", got.code, got.stdout, got.stderr)
+	}
+	cluster.pools[0] = liveGPU(3)
+	if got := cloop(t, "fleet", "drift", "--cluster", "eu"); got.code != 1 || !strings.Contains(got.stdout, "maxRunners") {
+		t.Errorf("exit code %d with drift: %s%s", got.code, got.stdout, got.stderr)
 	}
 }

@@ -36,6 +36,9 @@ type ClusterSurface struct {
 	// Syncs are the cluster's PoolSyncs; they say what was applied and since
 	// when it differs.
 	Syncs []v1alpha1.PoolSync
+	// Variables: namespace and name of a PoolSync, with a slash → what it replaces
+	// variables by; those that replace none are not there.
+	Variables map[string]*Variables
 }
 
 // HubSurface is what Git wants of the hub and what the hub has.
