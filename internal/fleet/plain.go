@@ -20,9 +20,14 @@ import (
 // plain reads a file, or a directory and what lies below it. A directory below
 // with a kustomization is rendered by it.
 func (b *builder) plain(ctx context.Context, name string) (*rendering, error) {
+	return b.plainRoot(ctx, root{path: name})
+}
+
+// plainRoot is plain for a root that may not have all that lies below it.
+func (b *builder) plainRoot(ctx context.Context, at root) (*rendering, error) {
 	out := &rendering{}
 	s := &scan{root: b.root, comments: &b.comments}
-	err := b.walk(ctx, root{path: name},
+	err := b.walk(ctx, at,
 		func(file string) error {
 			data, problem, err := plainFile(s, file)
 			if err == nil && problem == nil {
@@ -33,7 +38,7 @@ func (b *builder) plain(ctx context.Context, name string) (*rendering, error) {
 			return err
 		},
 		func(inner *rendering) { out.add(inner) })
-	return out, out.ended(ctx, name, err)
+	return out, out.ended(ctx, at.path, err)
 }
 
 func (r *rendering) add(other *rendering) {

@@ -126,21 +126,3 @@ func (r *Renderer) render(ctx context.Context, path string) (*rendering, error) 
 	}
 	return r.b.plainRoot(ctx, at)
 }
-
-// plainRoot is plain for a root that has not all that lies below it.
-func (b *builder) plainRoot(ctx context.Context, at root) (*rendering, error) {
-	out := &rendering{}
-	s := &scan{root: b.root}
-	err := b.walk(ctx, at,
-		func(file string) error {
-			data, problem, err := plainFile(s, file)
-			if err == nil && problem == nil {
-				out.add(parsed(file, data))
-			} else if problem != nil {
-				out.problems = append(out.problems, *problem)
-			}
-			return err
-		},
-		func(inner *rendering) { out.add(inner) })
-	return out, out.ended(ctx, at.path, err)
-}

@@ -64,6 +64,16 @@ func closureOfAll(t *commitTree) *closure {
 	return c
 }
 
+// any says whether there is any file.
+func (c *closure) any() bool {
+	for name := range c.names {
+		if c.files.lstat(name) == regular {
+			return true
+		}
+	}
+	return c.unbounded
+}
+
 // note adds a path.
 func (c *closure) note(name string) {
 	if len(c.names) >= maxNames {

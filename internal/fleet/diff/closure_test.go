@@ -181,6 +181,15 @@ func TestPlainDirectories(t *testing.T) {
 	plain.want("HEAD", "1 of 1 overlay differs: 1 changed (1 raise)")
 	plain.write(map[string]string{"a.yaml": fleettest.Removed})
 	plain.want("HEAD", "1 of 1 overlay differs: 1 removed (1 destructive)")
+	// What applies the whole repository still does when there are overlays in it.
+	plain.clean()
+	plain.write(map[string]string{"a.yaml": fleettest.Removed, "b.yaml": executorPool("b", "maxRunners: 1"),
+		"clusters/eu/kustomization.yaml": "resources: [c.yaml]\n", "clusters/eu/c.yaml": executorPool("c", "maxRunners: 1")})
+	plain.want("HEAD", "2 of 2 overlays differ: 2 added, 1 removed (1 destructive, 2 raise)")
+	plain.commit("Mix", nil)
+	plain.want("HEAD", "2 overlays: no difference")
+	plain.write(map[string]string{"b.yaml": executorPool("b", "maxRunners: 2")})
+	plain.want("HEAD", "1 of 2 overlays differ: 1 changed (1 raise)")
 }
 
 func TestPathsNarrowTheComparison(t *testing.T) {

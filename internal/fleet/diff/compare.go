@@ -92,10 +92,17 @@ func (c *comparison) run(ctx context.Context, scratch string) (err error) {
 // overlays are what either revision renders by itself, by path.
 func (c *comparison) overlays(ctx context.Context) ([]string, error) {
 	var all []string
-	for _, renderer := range []*fleet.Renderer{c.now, c.was} {
-		roots, err := renderer.Roots(ctx)
+	for _, revision := range []struct {
+		*fleet.Renderer
+		files files
+	}{{c.now, c.head}, {c.was, c.base}} {
+		roots, err := revision.Roots(ctx)
 		if err != nil {
 			return nil, err
+		}
+		if slices.Equal(roots, []string{"."}) && !closureOf(revision.files, ".").any() {
+			// There is nothing: that is no root to compare the other one's with.
+			continue
 		}
 		all = append(all, roots...)
 	}
@@ -104,7 +111,7 @@ func (c *comparison) overlays(ctx context.Context) ([]string, error) {
 	slices.Sort(all)
 	all = slices.Compact(all)
 	all = slices.DeleteFunc(all, func(overlay string) bool {
-		return !c.wanted(overlay) || c.head.inModule(overlay) || overlay == "." && c.nowhere(overlay) && len(all) > 1
+		return !c.wanted(overlay) || c.head.inModule(overlay)
 	})
 	for _, name := range c.options.Paths {
 		if !slices.ContainsFunc(all, func(overlay string) bool { return inside(overlay, name) || inside(name, overlay) }) {
@@ -112,19 +119,6 @@ func (c *comparison) overlays(ctx context.Context) ([]string, error) {
 		}
 	}
 	return all, nil
-}
-
-// nowhere says whether neither revision has anything at the path itself: the
-// whole repository stands for one without a kustomization.
-func (c *comparison) nowhere(overlay string) bool {
-	for _, f := range []files{c.base, c.head} {
-		for _, name := range konfig.RecognizedKustomizationFileNames() {
-			if f.lstat(path.Join(overlay, name)) != nothing {
-				return false
-			}
-		}
-	}
-	return true
 }
 
 func (c *comparison) wanted(overlay string) bool {
