@@ -76,31 +76,36 @@ spec:
 	return dir
 }
 
-// benchmarkCheck runs `fleet check` as a process of its own. Beside the time it
-// reports the processor time, which a busy machine changes less, and the most
-// memory that was resident.
-func benchmarkCheck(b *testing.B, files int) {
+// benchmarkProcess runs a command line in a directory as a process of its own,
+// which must exit with the code and print the text. Beside the time it reports
+// the processor time, which a busy machine changes less, and the most memory that
+// was resident. A unit names what the command does.
+func benchmarkProcess(b *testing.B, unit, dir string, code int, want string, args ...string) {
 	binary, err := builtOnce()
 	if err != nil {
 		b.Fatal(err)
 	}
-	dir := poolFiles(b, files)
 	var processor time.Duration
 	var peak int64
 	for b.Loop() {
-		check := exec.Command(binary, "fleet", "check", dir)
-		printed, err := check.CombinedOutput()
-		if err != nil || !strings.Contains(string(printed), "all is well") {
+		command := exec.Command(binary, args...)
+		command.Dir = dir
+		printed, err := command.CombinedOutput()
+		state := command.ProcessState
+		if state == nil || state.ExitCode() != code || !strings.Contains(string(printed), want) {
 			b.Fatalf("%v: %s", err, printed)
 		}
-		state := check.ProcessState
 		processor += state.UserTime() + state.SystemTime()
 		// Linux counts it in KiB.
 		peak = max(peak, state.SysUsage().(*syscall.Rusage).Maxrss)
 	}
-	b.ReportMetric(float64(b.Elapsed().Milliseconds())/float64(b.N), "ms/check")
-	b.ReportMetric(float64(processor.Milliseconds())/float64(b.N), "cpu-ms/check")
+	b.ReportMetric(float64(b.Elapsed().Milliseconds())/float64(b.N), "ms/"+unit)
+	b.ReportMetric(float64(processor.Milliseconds())/float64(b.N), "cpu-ms/"+unit)
 	b.ReportMetric(float64(peak)/1024, "peak-MiB")
+}
+
+func benchmarkCheck(b *testing.B, files int) {
+	benchmarkProcess(b, "check", poolFiles(b, files), 0, "all is well", "fleet", "check")
 }
 
 func BenchmarkFleetCheckOneFile(b *testing.B)    { benchmarkCheck(b, 1) }

@@ -1,15 +1,12 @@
 package cli_test
 
 import (
-	"errors"
 	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
-	"syscall"
 	"testing"
-	"time"
 )
 
 // overlayRepository commits ten overlays of a hundred pools each: a base of a
@@ -50,13 +47,8 @@ func overlayRepository(b *testing.B) string {
 	return dir
 }
 
-// benchmarkDiff runs `fleet diff` as a process of its own after one edit, and
-// reports what benchmarkCheck does.
-func benchmarkDiff(b *testing.B, file, from, to, want string) {
-	binary, err := builtOnce()
-	if err != nil {
-		b.Fatal(err)
-	}
+// benchmarkDiff runs `fleet diff` after one edit.
+func benchmarkDiff(b *testing.B, code int, file, from, to, want string) {
 	dir := overlayRepository(b)
 	name := filepath.Join(dir, file)
 	content, err := os.ReadFile(name)
@@ -66,34 +58,18 @@ func benchmarkDiff(b *testing.B, file, from, to, want string) {
 	if err := os.WriteFile(name, []byte(strings.Replace(string(content), from, to, 1)), 0o644); err != nil {
 		b.Fatal(err)
 	}
-	var processor time.Duration
-	var peak int64
-	for b.Loop() {
-		diff := exec.Command(binary, "fleet", "diff", "--base", "HEAD", "--hub", "")
-		diff.Dir = dir
-		printed, err := diff.CombinedOutput()
-		if exit := (*exec.ExitError)(nil); err != nil && !errors.As(err, &exit) || !strings.Contains(string(printed), want) {
-			b.Fatalf("%v: %s", err, printed)
-		}
-		state := diff.ProcessState
-		processor += state.UserTime() + state.SystemTime()
-		// Linux counts it in KiB.
-		peak = max(peak, state.SysUsage().(*syscall.Rusage).Maxrss)
-	}
-	b.ReportMetric(float64(b.Elapsed().Milliseconds())/float64(b.N), "ms/diff")
-	b.ReportMetric(float64(processor.Milliseconds())/float64(b.N), "cpu-ms/diff")
-	b.ReportMetric(float64(peak)/1024, "peak-MiB")
+	benchmarkProcess(b, "diff", dir, code, want, "fleet", "diff", "--base", "HEAD", "--hub", "")
 }
 
 func BenchmarkFleetDiffNothing(b *testing.B) {
-	benchmarkDiff(b, "pools/base/pool-000.yaml", "", "", "10 overlays: no difference")
+	benchmarkDiff(b, 0, "pools/base/pool-000.yaml", "", "", "10 overlays: no difference")
 }
 
 func BenchmarkFleetDiffOneOverlay(b *testing.B) {
-	benchmarkDiff(b, "clusters/c03/kustomization.yaml", "value: 5", "value: 6", "1 of 10 overlays differ: 1 changed (1 raise)")
+	benchmarkDiff(b, 1, "clusters/c03/kustomization.yaml", "value: 5", "value: 6", "1 of 10 overlays differ: 1 changed (1 raise)")
 }
 
 // A pool of the base is in every overlay, so all of them are rendered twice.
 func BenchmarkFleetDiffEveryOverlay(b *testing.B) {
-	benchmarkDiff(b, "pools/base/pool-099.yaml", "minRunners: 0", "minRunners: 1", "10 of 10 overlays differ: 10 changed (10 raise)")
+	benchmarkDiff(b, 1, "pools/base/pool-099.yaml", "minRunners: 0", "minRunners: 1", "10 of 10 overlays differ: 10 changed (10 raise)")
 }
