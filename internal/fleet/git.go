@@ -262,6 +262,8 @@ var hints = []struct {
 	{errTooLarge, "move what is no fleet definition to another repository"},
 }
 
+var errSHA256 = errors.New("its objects have SHA-256 names, which hub and clusters cannot fetch")
+
 func (g *Git) unreachable(doing string, err error) error {
 	// go-git's own errors hide what they are about from errors.Is.
 	if hidden := (*plumbing.UnexpectedError)(nil); errors.As(err, &hidden) {
@@ -277,6 +279,9 @@ func (g *Git) unreachable(doing string, err error) error {
 		}
 	}
 	switch text := err.Error(); {
+	case strings.Contains(text, "object-format=sha256"):
+		// go-git takes the names of the objects for broken ones, and quotes the line.
+		return sourceError(doing, g.url, errSHA256, "move it to one with `git init --object-format=sha1`; `cloop fleet check` takes either")
 	case strings.Contains(text, "x509:") || strings.Contains(text, "tls:"):
 		return sourceError(doing, g.url, err, "give the CA bundle that signed the server's certificate")
 	case strings.Contains(text, "http redirect:"):

@@ -338,3 +338,14 @@ func damage(t *testing.T, pattern string) {
 		}
 	}
 }
+
+// A repository whose objects have SHA-256 names is told so: it cannot be read.
+func TestARepositoryOfSHA256IsAnError(t *testing.T) {
+	server := fleettest.Serve(t)
+	server.CreateSHA256(repository)
+	git := open(t, server, t.TempDir(), fleet.Auth{})
+	_, err := git.Resolve(t.Context(), fleet.Ref{})
+	wantSource(t, err, "SHA-256", "git init --object-format=sha1")
+	_, err = git.Checkout(t.Context(), fleet.Ref{})
+	wantSource(t, err, "SHA-256")
+}

@@ -73,6 +73,17 @@ func (s *Server) Create(repository string) {
 	s.git(s.root, "init", "-q", "--bare", "-b", "main", s.Path(repository))
 }
 
+// CreateSHA256 makes a bare repository with a commit whose objects have SHA-256
+// names.
+func (s *Server) CreateSHA256(repository string) {
+	s.t.Helper()
+	s.git(s.root, "init", "-q", "--bare", "-b", "main", "--object-format=sha256", s.Path(repository))
+	work := s.t.TempDir()
+	s.git(work, "init", "-q", "-b", "main", "--object-format=sha256")
+	s.git(work, "commit", "-q", "--allow-empty", "-m", "Begin")
+	s.git(work, "push", "-q", s.Path(repository), "HEAD:refs/heads/main")
+}
+
 // Path is the directory of a repository.
 func (s *Server) Path(repository string) string {
 	return filepath.Join(s.root, repository+".git")
