@@ -174,9 +174,6 @@ type builder struct {
 	kept map[string]*rendering
 	// comments of the files that were read to be rendered.
 	comments comments
-	// untracked says that nobody asks which file an object comes from; noting that
-	// takes most of the time.
-	untracked bool
 }
 
 func newBuilder(dir string) (*builder, error) {

@@ -9,9 +9,7 @@ import (
 )
 
 // Renderer renders the roots of a repository one by one as Check does, for
-// whoever compares what they render and does not ask where it comes from: the
-// places of problems, and SourcePath, are as far as names tell. It is used by one
-// goroutine at a time.
+// whoever compares what they render. It is used by one goroutine at a time.
 type Renderer struct {
 	b *builder
 	// given are the values that the repository does not have.
@@ -27,7 +25,6 @@ func NewRenderer(dir string, given *Variables) (*Renderer, error) {
 	if err != nil {
 		return nil, pathError(dir, pathReason(err))
 	}
-	b.untracked = true
 	return &Renderer{b: b, given: given, roots: map[string]root{}}, nil
 }
 

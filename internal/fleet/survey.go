@@ -310,16 +310,3 @@ func (b *builder) expand(ctx context.Context, paths []string) (roots []root, pro
 	}
 	return roots, problems, nil
 }
-
-// roots are the paths that a check of the whole repository renders.
-func (b *builder) roots(ctx context.Context) ([]string, error) {
-	found, _, err := b.expand(ctx, nil)
-	if err != nil {
-		return nil, err
-	}
-	paths := make([]string, len(found))
-	for i := range found {
-		paths[i] = found[i].path
-	}
-	return paths, nil
-}
