@@ -3,6 +3,7 @@ package controllers
 import (
 	"context"
 	"fmt"
+	"strings"
 
 	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -30,9 +31,14 @@ func stalled(reason v1alpha1.Reason, cause error) *stageError {
 	return &stageError{reason: reason, cause: cause, stalled: true}
 }
 
-// message says what went wrong and what to do about it.
+// message says what went wrong and what to do about it, once: a cause may end
+// with the same advice.
 func (e *stageError) message() string {
-	return secret.Redact(e.cause.Error()) + ": " + e.reason.Remedy()
+	text := secret.Redact(e.cause.Error())
+	if advice, outcome, _ := strings.Cut(e.reason.Remedy(), "; "); strings.HasSuffix(text, advice) {
+		return text + "; " + outcome
+	}
+	return text + ": " + e.reason.Remedy()
 }
 
 // conditions are what a pass makes of the conditions: the one place that maps an

@@ -1,6 +1,7 @@
 package controllers
 
 import (
+	"errors"
 	"fmt"
 	"strings"
 	"testing"
@@ -165,4 +166,17 @@ func (s *stage) ready() bool {
 		s.t.Fatal(err)
 	}
 	return meta.IsStatusConditionTrue(p.Status.Conditions, v1alpha1.ConditionReady) && p.Status.Hub != nil
+}
+
+// The library of the build gives advice, and so does the reason.
+func TestAdviceIsGivenOnce(t *testing.T) {
+	const advice = "run `cloop fleet check` on the repository and commit a fix"
+	for cause, want := range map[string]string{
+		"build eu: no such file: " + advice: "build eu: no such file: " + advice + "; nothing was changed",
+		"build eu: no such file":            "build eu: no such file: " + advice + "; nothing was changed",
+	} {
+		if got := stalled(v1alpha1.ReasonBuildFailed, errors.New(cause)).message(); got != want {
+			t.Errorf("it says %q, want %q", got, want)
+		}
+	}
 }
