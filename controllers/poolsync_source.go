@@ -181,9 +181,18 @@ func (r *poolSyncReconciler) build(ctx context.Context, p *syncPass) *stageError
 
 // buildAt renders a path at a commit. A refusal is the build's, an error may pass.
 func (r *poolSyncReconciler) buildAt(ctx context.Context, p *syncPass, commit, path, revision string) (*build, *stageError) {
+	variables, err := r.variables(ctx, p.sync)
+	if err != nil {
+		return nil, transient(v1alpha1.ReasonBuildFailed, err)
+	}
+	b := &build{commit: commit, path: path, revision: revision, variables: variables.Digest(), byID: map[objectID]*unstructured.Unstructured{}}
 	// By its hash: the branch may have moved since it was resolved.
 	tree, err := p.memory.git.Checkout(ctx, fleet.Ref{Commit: commit})
-	if err != nil {
+	switch {
+	case errors.Is(err, fleet.ErrBuild):
+		b.refusal = stalled(v1alpha1.ReasonBuildFailed, err)
+		return b, nil
+	case err != nil:
 		return nil, transient(v1alpha1.ReasonSourceUnavailable, err)
 	}
 	defer func() {
@@ -191,11 +200,6 @@ func (r *poolSyncReconciler) buildAt(ctx context.Context, p *syncPass, commit, p
 			logf.FromContext(ctx).Error(err, "leaves a tree behind", "dir", tree.Dir)
 		}
 	}()
-	variables, err := r.variables(ctx, p.sync)
-	if err != nil {
-		return nil, transient(v1alpha1.ReasonBuildFailed, err)
-	}
-	b := &build{commit: commit, path: path, revision: revision, variables: variables.Digest(), byID: map[objectID]*unstructured.Unstructured{}}
 	p.built = true
 	b.refusal = r.render(ctx, p.sync, tree.Dir, b, variables)
 	if b.refusal != nil && !b.refusal.stalled {

@@ -304,6 +304,12 @@ func TestNothingIsDeletedForWantOfReading(t *testing.T) {
 	if message := condition(sync, v1alpha1.ConditionReady).Message; !strings.Contains(message, "clusters/dev/kustomization.yaml:2:") {
 		t.Errorf("Ready says %s", message)
 	}
+	_, sync = s.push(map[string]string{"clusters/dev/passwd": fleettest.Symlink("/etc/passwd")})
+	keeps(t, sync, v1alpha1.ReasonBuildFailed)
+	if c := condition(sync, v1alpha1.ConditionStalled); c.Status != metav1.ConditionTrue {
+		t.Errorf("Stalled is %+v", c)
+	}
+	restore["clusters/dev/passwd"] = fleettest.Removed
 	s.push(restore)
 	s.ready(v1alpha1.ReasonReconciliationSucceeded)
 

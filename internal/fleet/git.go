@@ -234,10 +234,10 @@ func (g *Git) Checkout(ctx context.Context, ref Ref) (*Tree, error) {
 		return nil, err
 	}
 	tree, err := g.checkoutClone(ctx, revision)
-	if err != nil {
+	if errors.Is(err, errNotCloned) {
 		return nil, sourceError("check out "+Short(revision)+" of", g.url, err, "try again; if it lasts, run `git fsck` on the server")
 	}
-	return tree, nil
+	return tree, err
 }
 
 // Short is the part of a commit hash that people recognise: its first 12 digits.

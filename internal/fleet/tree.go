@@ -76,7 +76,8 @@ func (g *Git) treeError(revision string, err error) error {
 	doing := "check out " + Short(revision) + " of"
 	switch {
 	case errors.Is(err, errUnsafe):
-		return sourceError(doing, g.url, err, "commit a tree without it")
+		// Only another commit helps.
+		return &fault{kind: ErrBuild, doing: doing + " " + g.url, cause: err, remedy: "commit a tree without it"}
 	case errors.Is(err, errTooLarge), errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):
 		return g.unreachable(doing, err)
 	default:
