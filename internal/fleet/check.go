@@ -98,8 +98,7 @@ type Checking struct {
 }
 
 // Check renders every kustomization below root that no other refers to, and the
-// plain directories with documents of cloop.dev beside them; a repository
-// without a kustomization is one root. Of the paths, relative to root, each that
+// plain directories with documents of cloop.dev in them. Of the paths, relative to root, each that
 // is such a directory is looked through in the same way, and every other is a
 // root. A root that several PoolSyncs of the repository apply with variables is
 // checked for each.

@@ -1,10 +1,12 @@
 package fleet
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"os"
 	"path"
 	"slices"
@@ -198,12 +200,9 @@ func (s *survey) covering(top, dir string) string {
 }
 
 // roots are what is rendered by itself: every kustomization that no other
-// refers to, and beside them the plain directories and files that have
-// documents of cloop.dev. Without any kustomization the whole directory is one.
+// refers to, and beside them the plain directories that have documents of
+// cloop.dev. Where there is neither, it is the directory, with nothing of ours.
 func (s *survey) roots(ctx context.Context, top string) ([]root, error) {
-	if len(s.kustomizations) == 0 {
-		return []root{{path: top}}, nil
-	}
 	var roots []root
 	for _, dir := range s.order {
 		if !s.components[dir] && !s.referred[dir] {
@@ -221,55 +220,76 @@ func (s *survey) roots(ctx context.Context, top string) ([]root, error) {
 	if err != nil {
 		return nil, err
 	}
-	return slices.Concat(roots, plain), nil
+	if roots = slices.Concat(roots, plain); len(roots) == 0 {
+		roots = []root{{path: top}}
+	}
+	return roots, nil
 }
 
-// plainRoots are the largest directories without a kustomization that have a
-// document of cloop.dev, in files that nothing refers to. In a directory with
-// kustomizations below it, its own files are a root together.
+// plainRoots are the directories without a kustomization that have a document of
+// cloop.dev directly in them, in files that nothing refers to, each with what
+// lies below it. Directories beside each other may be of different clusters, and
+// are never one. Above kustomizations, and at the top of the repository, a
+// directory's own files alone are a root.
 func (s *survey) plainRoots(ctx context.Context, top string) ([]root, error) {
-	mixed := map[string]bool{}
+	mixed := map[string]bool{".": true}
 	for _, dir := range s.order {
 		for above := dir; above != top && above != "."; {
 			above = path.Dir(above)
 			mixed[above] = true
 		}
 	}
+	files := map[string][]string{}
+	for _, file := range s.plain {
+		if !s.referred[file] {
+			files[path.Dir(file)] = append(files[path.Dir(file)], file)
+		}
+	}
 	searched := int64(0)
 	found := map[string]bool{}
 	var roots []root
-	for _, file := range s.plain {
-		if ctx.Err() != nil {
-			return nil, buildError(top, ctx.Err())
-		}
-		dir := path.Dir(file)
-		at := root{path: dir, flat: mixed[dir]}
-		for !at.flat && at.path != top && !mixed[path.Dir(at.path)] {
-			at.path = path.Dir(at.path)
-		}
-		if found[at.path] || s.referred[file] {
+	// A directory comes before what lies in it.
+	for _, dir := range slices.Sorted(maps.Keys(files)) {
+		if within(found, dir) {
 			continue
 		}
-		size, ours := s.ours(file)
-		if searched += size; searched > maxSearched {
-			return nil, buildError(top, fmt.Errorf("%w: more than %d MiB of YAML that no kustomization lists; name the paths with pools", errBounds, maxSearched>>20))
-		}
-		if ours {
-			found[at.path] = true
-			roots = append(roots, at)
+		for _, file := range files[dir] {
+			if ctx.Err() != nil {
+				return nil, buildError(top, ctx.Err())
+			}
+			size, ours := s.ours(file)
+			if searched += size; searched > maxSearched {
+				return nil, buildError(top, fmt.Errorf("%w: more than %d MiB of YAML that no kustomization lists; name the paths with pools", errBounds, maxSearched>>20))
+			}
+			if ours {
+				found[dir] = !mixed[dir]
+				roots = append(roots, root{path: dir, flat: mixed[dir]})
+				break
+			}
 		}
 	}
 	return roots, nil
 }
 
+// within says whether a path lies in one of the directories.
+func within(dirs map[string]bool, name string) bool {
+	for name != "." {
+		if name = path.Dir(name); dirs[name] {
+			return true
+		}
+	}
+	return false
+}
+
 // ours says whether a plain file may have a document of cloop.dev, and how much
-// was read to tell. A file beyond the bounds is nobody's.
+// was read to tell. One beyond the bounds is nobody's. One that cannot be read is
+// ours where there are no overlays: there nothing else says what is fleet.
 func (s *survey) ours(file string) (size int64, ours bool) {
 	data, err := readBounded(s.b.root, file)
 	if err != nil {
-		return 0, false
+		return 0, len(s.kustomizations) == 0 && !errors.Is(err, errBounds)
 	}
-	return int64(len(data)), strings.Contains(string(data), "cloop.dev/")
+	return int64(len(data)), bytes.Contains(data, []byte("cloop.dev/"))
 }
 
 // expand makes roots of the paths that were asked for. A directory with

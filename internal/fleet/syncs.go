@@ -185,10 +185,14 @@ func variants(appliers []applier, root string, given *Variables) []variant {
 }
 
 // together makes one root of what lies in a plain directory that is applied as
-// one, and keeps that out of the plain directories above.
+// one, and keeps that out of the plain directories above. Whatever applies the
+// whole of a repository may mean another one, so that takes in no kustomization.
 func together(roots []root, appliers []applier, top string) []root {
 	for _, a := range appliers {
-		if !a.plain || a.path == "." || top != "." && a.path != top && !strings.HasPrefix(a.path, top+"/") {
+		if !a.plain || top != "." && a.path != top && !strings.HasPrefix(a.path, top+"/") {
+			continue
+		}
+		if a.path == "." && slices.ContainsFunc(roots, func(r root) bool { return r.kustomization != "" }) {
 			continue
 		}
 		kept := make([]root, 0, len(roots)+1)
@@ -196,7 +200,7 @@ func together(roots []root, appliers []applier, top string) []root {
 			switch {
 			case r.path == a.path:
 				continue
-			case strings.HasPrefix(r.path, a.path+"/"):
+			case a.path == "." || strings.HasPrefix(r.path, a.path+"/"):
 				if !slices.ContainsFunc(appliers, func(other applier) bool { return other.path == r.path }) {
 					continue
 				}

@@ -192,6 +192,25 @@ func TestPlainDirectories(t *testing.T) {
 	plain.want("HEAD", "1 of 2 overlays differ: 1 changed (1 raise)")
 }
 
+// Plain directories beside each other are clusters of their own.
+func TestPlainDirectoriesOfClusters(t *testing.T) {
+	t.Parallel()
+	r := newRepo(t, map[string]string{"clusters/eu/pools.yaml": executorPool("gpu", "maxRunners: 1"),
+		"clusters/us/pools.yaml": executorPool("gpu", "maxRunners: 1"), "hub/p.yaml": hubPool("gpu", "maxRunners: 8")})
+	r.want("HEAD", "3 overlays: no difference")
+	r.write(map[string]string{"clusters/eu/pools.yaml": executorPool("gpu", "maxRunners: 2"), "clusters/ap/pools.yaml": executorPool("gpu", "maxRunners: 1")})
+	r.want("HEAD", "2 of 4 overlays differ: 1 added, 1 changed (2 raise)")
+	for path, want := range map[string]string{
+		"clusters/eu": "1 of 1 overlay differs: 1 changed (1 raise)",
+		"clusters/ap": "1 of 1 overlay differs: 1 added (1 raise)",
+		"clusters/us": "1 overlay: no difference",
+	} {
+		if got := r.summary("HEAD", path); got != want {
+			t.Errorf("of %s: %s, want %s", path, got, want)
+		}
+	}
+}
+
 func TestPathsNarrowTheComparison(t *testing.T) {
 	t.Parallel()
 	r := newRepo(t, fleetFiles())
