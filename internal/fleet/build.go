@@ -169,6 +169,8 @@ type builder struct {
 	root *os.Root
 	// applied: see appliers; nil until somebody asks.
 	applied *[]applier
+	// surveyed is the whole repository, once roots were looked for in it.
+	surveyed *survey
 	// kept: directory → what it renders, from the search for appliers on; taken
 	// by the first that asks.
 	kept map[string]*rendering

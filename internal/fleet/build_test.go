@@ -67,13 +67,18 @@ spec:
 	}
 }
 
-// with returns the files with some of them replaced.
+// with returns the files with some of them replaced. The patch of an overlay goes
+// with the kustomization that lists it.
 func with(files map[string]string, changes map[string]string) map[string]string {
 	for name, content := range changes {
 		files[name] = content
 		if content == "" {
 			delete(files, name)
 		}
+	}
+	const patch = "clusters/eu/larger.yaml"
+	if _, own := changes[patch]; !own && files[patch] == sound()[patch] && changes["clusters/eu/kustomization.yaml"] != "" && !strings.Contains(changes["clusters/eu/kustomization.yaml"], "larger.yaml") {
+		delete(files, patch)
 	}
 	return files
 }

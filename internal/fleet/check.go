@@ -132,11 +132,19 @@ func (o Checking) Check(ctx context.Context, root string, paths ...string) (*Rep
 			return nil, err
 		}
 	}
+	c.absentPaths(b)
 	if err := c.twice(ctx, b); err != nil {
 		return nil, err
 	}
+	if b.surveyed != nil {
+		unlisted, err := b.surveyed.unlisted(ctx, c.filesWithErrors())
+		if err != nil {
+			return nil, err
+		}
+		problems = append(problems, unlisted...)
+	}
 	if len(problems) > 0 {
-		// What cannot be searched belongs to no root.
+		// What cannot be searched, or nothing reads, belongs to no root.
 		r := c.begin(".", nil)
 		r.broken(problems)
 	}

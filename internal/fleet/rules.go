@@ -47,6 +47,10 @@ const (
 	RuleHubURLsDiffer = "hub-urls-differ"
 	// RuleObjectInTwoSyncs is one object that two PoolSyncs of a cluster apply.
 	RuleObjectInTwoSyncs = "object-in-two-syncs"
+	// RulePathNotFound is a PoolSync with a path that is not in its repository.
+	RulePathNotFound = "path-not-found"
+	// RuleUnlisted is a file with documents that no kustomization lists.
+	RuleUnlisted = "unlisted"
 )
 
 // Rule says how much a broken rule weighs and what to do about it.
@@ -103,6 +107,10 @@ var rules = map[string]Rule{
 		Remedy: "write the same address in both, or ignore it with the reason that there are several hubs"},
 	RuleObjectInTwoSyncs: {Severity: schemas.SeverityError, Meaning: "Two PoolSyncs of one cluster apply one object. Each undoes what the other does.",
 		Remedy: "leave it in one of the two paths"},
+	RulePathNotFound: {Severity: schemas.SeverityWarning, Meaning: "The path of a PoolSync is not in the repository: it applies nothing.",
+		Remedy: "correct spec.path, or commit what it names; ignore it with the reason where the PoolSync reads another repository"},
+	RuleUnlisted: {Severity: schemas.SeverityWarning, Meaning: "A file with documents of cloop.dev lies in a directory with a kustomization, or below one, and no kustomization lists it: nothing applies it.",
+		Remedy: "add it to the resources of the kustomization, or remove it"},
 	policy.RuleConfig: {Severity: schemas.SeverityError, Fixed: true, Meaning: "A file of .cloop, or a comment that turns a rule off, says what cannot be meant.",
 		Remedy: "correct it at the line"},
 	policy.RuleUnusedIgnore: {Severity: schemas.SeverityWarning, Meaning: "An ignore covers no finding: what it was for is repaired, or it stands at the wrong place.",

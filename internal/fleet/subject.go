@@ -35,6 +35,17 @@ func anyError(findings []finding) bool {
 	return slices.ContainsFunc(findings, func(f finding) bool { return f.problem.Severity == schemas.SeverityError })
 }
 
+// filesWithErrors are the files in which there is an error.
+func (c *checker) filesWithErrors() map[string]bool {
+	files := map[string]bool{}
+	for i := range c.findings {
+		if p := &c.findings[i].problem; p.Severity == schemas.SeverityError {
+			files[p.File] = true
+		}
+	}
+	return files
+}
+
 func (c *checker) find(subject int, problems ...schemas.Problem) {
 	for _, problem := range problems {
 		c.findings = append(c.findings, finding{problem, subject})

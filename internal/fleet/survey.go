@@ -41,6 +41,9 @@ type survey struct {
 	order []string
 	// plain are the YAML files with no kustomization beside or above them.
 	plain []string
+	// covered are the other YAML files, and plugins those that configure one.
+	covered []string
+	plugins map[string]bool
 	// problems with what could not be searched.
 	problems []schemas.Problem
 	visited  int
@@ -71,7 +74,7 @@ func (r root) name(v variant) string {
 // hides nothing else.
 func (b *builder) survey(ctx context.Context, dir string) (*survey, error) {
 	s := &survey{b: b, kustomizations: map[string]string{}, components: map[string]bool{},
-		refers: map[string][]string{}, referred: map[string]bool{}}
+		refers: map[string][]string{}, referred: map[string]bool{}, plugins: map[string]bool{}}
 	err := fs.WalkDir(b.root.FS(), dir, func(name string, entry fs.DirEntry, err error) error {
 		switch {
 		case ctx.Err() != nil:
@@ -83,8 +86,11 @@ func (b *builder) survey(ctx context.Context, dir string) (*survey, error) {
 			return fs.SkipDir
 		case entry.IsDir():
 			return s.directory(dir, name, entry)
-		case isYAML(name) && s.covering(dir, path.Dir(name)) == "":
+		case !isYAML(name):
+		case s.covering(dir, path.Dir(name)) == "":
 			s.plain = append(s.plain, name)
+		default:
+			s.covered = append(s.covered, name)
 		}
 		return nil
 	})
@@ -173,6 +179,11 @@ func (s *survey) references(dir, file string) {
 	for _, list := range [][]yaml.Node{k.directories(), k.Generators, k.Transformers, k.Validators, k.PatchesStrategicMerge} {
 		for i := range list {
 			refer(list[i].Value)
+		}
+	}
+	for _, list := range [][]yaml.Node{k.Generators, k.Transformers, k.Validators} {
+		for i := range list {
+			s.plugins[path.Join(dir, list[i].Value)] = true
 		}
 	}
 	for _, list := range [][]patchEntry{k.Patches, k.PatchesJSON6902} {
@@ -320,6 +331,9 @@ func (b *builder) expand(ctx context.Context, paths []string) (roots []root, pro
 			}
 			found = together(found, appliers, clean)
 			problems = append(problems, s.problems...)
+			if clean == "." {
+				b.surveyed = s
+			}
 		}
 		for _, r := range found {
 			if !seen[r.path] {

@@ -20,6 +20,8 @@ type synced struct {
 	path string
 	// source is equal for PoolSyncs that read one repository.
 	source string
+	// url of the repository; empty where a source of Flux tells it.
+	url string
 	// namespace of what has none of its own.
 	namespace string
 }
@@ -28,9 +30,10 @@ func syncOf(obj *unstructured.Unstructured) *synced {
 	where, _, _ := unstructured.NestedString(obj.Object, "spec", "path")
 	own, _, _ := unstructured.NestedFieldNoCopy(obj.Object, "spec", "source")
 	flux, _, _ := unstructured.NestedFieldNoCopy(obj.Object, "spec", "sourceRef")
+	address, _, _ := unstructured.NestedString(obj.Object, "spec", "source", "git", "url")
 	// What comes from JSON always encodes.
 	source, _ := json.Marshal([]any{own, flux})
-	return &synced{path: cmp.Or(strings.TrimPrefix(path.Clean("/"+where), "/"), "."), source: string(source), namespace: obj.GetNamespace()}
+	return &synced{path: cmp.Or(strings.TrimPrefix(path.Clean("/"+where), "/"), "."), source: string(source), url: address, namespace: obj.GetNamespace()}
 }
 
 // keepSyncs keeps the PoolSyncs of a root that has several, where they are of one

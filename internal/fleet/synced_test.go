@@ -18,6 +18,10 @@ spec:
 `, name, path, url)
 }
 
+func remote(url string) string {
+	return "[core]\n\tbare = false\n[remote \"origin\"]\n\turl = " + url + "\n[submodule \"x\"]\n\turl = https://git.example.com/other\n"
+}
+
 func TestCheckOfSeveralPoolSyncs(t *testing.T) {
 	const here, there = "https://git.example.com/fleet", "https://git.example.com/other"
 	second := strings.Replace(basePool, "name: gpu\n", "name: gpu2\n", 1) + "  hubPool: gpu\n"
@@ -27,13 +31,17 @@ func TestCheckOfSeveralPoolSyncs(t *testing.T) {
 		changes map[string]string
 		want    []string
 	}{
-		"one":                    {syncing("a", "./clusters/eu", here), nil, nil},
-		"two paths":              {syncing("a", "./clusters/eu", here) + syncing("b", "./extra", here), map[string]string{"extra/kustomization.yaml": "resources: [sa.yaml]\n", "extra/sa.yaml": "apiVersion: v1\nkind: ServiceAccount\nmetadata: {name: a}\n"}, nil},
-		"one path":               {syncing("a", "./clusters/eu", here) + syncing("b", "clusters/eu/", here), nil, twice},
-		"two repositories":       {syncing("a", "./clusters/eu", here) + syncing("b", "./clusters/eu", there), nil, nil},
-		"a base of the other":    {syncing("a", "./clusters/eu", here) + syncing("b", "./pools/base", here), map[string]string{"clusters/eu/kustomization.yaml": "namespace: cloop-fleet\nresources: [../../pools/base]\n"}, twice},
-		"a base, elsewhere":      {syncing("a", "./clusters/eu", here) + syncing("b", "./pools/base", here), nil, nil},
-		"a path that is nowhere": {syncing("a", "./nowhere", here) + syncing("b", "./nowhere/else", here), nil, nil},
+		"one":                             {syncing("a", "./clusters/eu", here), nil, nil},
+		"two paths":                       {syncing("a", "./clusters/eu", here) + syncing("b", "./extra", here), map[string]string{"extra/kustomization.yaml": "resources: [sa.yaml]\n", "extra/sa.yaml": "apiVersion: v1\nkind: ServiceAccount\nmetadata: {name: a}\n"}, nil},
+		"one path":                        {syncing("a", "./clusters/eu", here) + syncing("b", "clusters/eu/", here), nil, twice},
+		"two repositories":                {syncing("a", "./clusters/eu", here) + syncing("b", "./clusters/eu", there), nil, nil},
+		"a base of the other":             {syncing("a", "./clusters/eu", here) + syncing("b", "./pools/base", here), map[string]string{"clusters/eu/kustomization.yaml": "namespace: cloop-fleet\nresources: [../../pools/base]\n"}, twice},
+		"a base, elsewhere":               {syncing("a", "./clusters/eu", here) + syncing("b", "./pools/base", here), nil, nil},
+		"a path that is nowhere":          {syncing("a", "./nowhere", here) + syncing("b", "./nowhere/else", here), nil, []string{"path-not-found bootstrap/syncs.yaml:5:3 spec.path", "path-not-found bootstrap/syncs.yaml:12:3 spec.path"}},
+		"a path of another repository":    {syncing("a", "./clusters/eu", here) + syncing("b", "./nowhere", there), nil, nil},
+		"a path beside one that is there": {syncing("a", "./clusters/eu", here) + syncing("b", "./clusters/uk", here), nil, []string{"path-not-found bootstrap/syncs.yaml:12:3 spec.path"}},
+		"a path of the remote":            {syncing("a", "./nowhere", "https://git.example.com/Fleet.git/"), map[string]string{".git/config": remote("git@git.example.com:fleet.git")}, []string{"path-not-found bootstrap/syncs.yaml:5:3 spec.path"}},
+		"a path of no remote":             {syncing("a", "./nowhere", here) + syncing("b", "./nowhere", there), map[string]string{".git/config": remote("https://u:t@git.example.com/third")}, nil},
 		"one hub pool": {syncing("a", "./clusters/eu", here) + syncing("b", "./extra", here), map[string]string{"extra/kustomization.yaml": "namespace: x\nresources: [gpu2.yaml]\n", "extra/gpu2.yaml": second},
 			[]string{"duplicate-pool extra/gpu2.yaml:11:3 spec.hubPool"}},
 		"a collection for several clusters": {syncing("a", "./clusters/eu", here) + syncing("b", "./clusters/eu", here), map[string]string{"bootstrap/kustomization.yaml": ""}, nil},
