@@ -35,9 +35,11 @@ func (c *checker) absentPaths(b *builder) {
 		return
 	}
 	remotes := b.remotes()
+	// A directory that is no clone may be a part of one.
+	clone := isRepository(b.root, ".")
 	for f, err := range absent {
 		// Who can tell of which repository it speaks has the last word.
-		ours := here[f.sync.source] || !any
+		ours := here[f.sync.source] || !any && clone
 		if len(remotes) > 0 && f.sync.url != "" {
 			ours = remotes[repositoryOf(f.sync.url)]
 		}

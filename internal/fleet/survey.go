@@ -329,7 +329,7 @@ func (b *builder) expand(ctx context.Context, paths []string) (roots []root, pro
 			if err != nil {
 				return nil, nil, err
 			}
-			found = together(found, appliers, clean)
+			found = b.linkedRoots(together(found, appliers, clean), appliers, clean)
 			problems = append(problems, s.problems...)
 			if clean == "." {
 				b.surveyed = s

@@ -3,6 +3,8 @@ package fleet_test
 import (
 	"fmt"
 	"maps"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -72,6 +74,36 @@ func TestRoots(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			report := check(t, test.files, test.paths...)
+			if got := rootsOf(report); !slices.Equal(got, test.want) {
+				t.Errorf("roots %q, want %q: %v", got, test.want, report.Problems)
+			}
+		})
+	}
+}
+
+// A build follows a symbolic link in the path of a PoolSync, and so does a check.
+func TestRootsOverLinks(t *testing.T) {
+	for name, test := range map[string]struct {
+		path  string
+		files map[string]string
+		want  []string
+	}{
+		"a kustomization":   {"./clusters/us", sound(), []string{"clusters/eu: 1", "hub: 1", ".: 1", "clusters/us: 1"}},
+		"a plain directory": {"./clusters/us", map[string]string{"hub/p.yaml": hubPool, "clusters/eu/gpu.yaml": basePool}, []string{".: 1", "clusters/eu: 1", "hub: 1", "clusters/us: 1"}},
+		"below a link":      {"all/eu", with(sound(), map[string]string{"clusters/eu/sa.yaml": "# nothing\n"}), []string{"clusters/eu: 1", "hub: 1", ".: 1", "all/eu: 1"}},
+		"a link to nothing": {"clusters/gone", sound(), []string{"clusters/eu: 1", "hub: 1", ".: 1"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			dir := repo(t, with(test.files, map[string]string{"sync.yaml": poolSync("us", test.path, "")}))
+			for link, to := range map[string]string{"clusters/us": "eu", "all": "clusters", "clusters/gone": "nowhere"} {
+				if err := os.Symlink(to, filepath.Join(dir, link)); err != nil {
+					t.Fatal(err)
+				}
+			}
+			report, err := fleet.Check(t.Context(), validator(t), dir)
+			if err != nil {
+				t.Fatal(err)
+			}
 			if got := rootsOf(report); !slices.Equal(got, test.want) {
 				t.Errorf("roots %q, want %q: %v", got, test.want, report.Problems)
 			}

@@ -2,6 +2,7 @@ package fleet
 
 import (
 	"context"
+	"io/fs"
 	"maps"
 	"path"
 	"slices"
@@ -182,6 +183,30 @@ func variants(appliers []applier, root string, given *Variables) []variant {
 		all = append(all, variant{variables: empty.Over(given)})
 	}
 	return all
+}
+
+// linkedRoots adds the kustomizations that are applied by a path over a symbolic
+// link: a build follows it, a search for roots does not.
+func (b *builder) linkedRoots(roots []root, appliers []applier, top string) []root {
+	for _, a := range appliers {
+		if a.plain || top != "." && !strings.HasPrefix(a.path, top+"/") || slices.ContainsFunc(roots, func(r root) bool { return r.path == a.path }) || !b.linked(a.path) {
+			continue
+		}
+		if clean, kustomization, err := b.find(a.path); err == nil && kustomization != "" {
+			roots = append(roots, root{path: clean, kustomization: kustomization})
+		}
+	}
+	return roots
+}
+
+// linked says whether a path leads over a symbolic link.
+func (b *builder) linked(name string) bool {
+	for ; name != "."; name = path.Dir(name) {
+		if info, err := b.root.Lstat(name); err == nil && info.Mode()&fs.ModeSymlink != 0 {
+			return true
+		}
+	}
+	return false
 }
 
 // together makes one root of what lies in a plain directory that is applied as
