@@ -121,7 +121,12 @@ var environments = sync.OnceValues(func() (*cel.Env, error) {
 	if err != nil {
 		return nil, fmt.Errorf("prepare CEL: %w", err)
 	}
-	return set.NewExpressionsEnv(), nil
+	env := set.NewExpressionsEnv()
+	env, err = env.Extend(cel.ClearMacros(), cel.Macros(boundedMacros(env)...))
+	if err != nil {
+		return nil, fmt.Errorf("prepare CEL: %w", err)
+	}
+	return env, nil
 })
 
 func compile(env *cel.Env, d *Definition, limit uint64) (*rule, []schemas.Problem) {
@@ -139,7 +144,15 @@ func compile(env *cel.Env, d *Definition, limit uint64) (*rule, []schemas.Proble
 	if kind := checked.OutputType(); !kind.IsExactType(cel.BoolType) && !kind.IsExactType(cel.DynType) {
 		return nil, []schemas.Problem{d.expression.start.problem(d.expression.path, fmt.Sprintf("the expression gives %s and must give bool", kind), hint)}
 	}
-	program, err := env.Program(checked, cel.CostLimit(limit), cel.InterruptCheckFrequency(celconfig.CheckFrequency))
+	limits, not, err := bound(env, checked, limit)
+	if err != nil {
+		return nil, []schemas.Problem{d.expression.start.problem(d.expression.path, err.Error(), hint)}
+	}
+	if len(not) > 0 {
+		at := checked.NativeRep().SourceInfo().GetStartLocation(not[0].id)
+		return nil, []schemas.Problem{d.expression.within(at.Line(), at.Column()).problem(d.expression.path, not[0].what, hint)}
+	}
+	program, err := env.Program(checked, append(limits.options(), cel.InterruptCheckFrequency(celconfig.CheckFrequency))...)
 	if err != nil {
 		return nil, []schemas.Problem{d.expression.start.problem(d.expression.path, err.Error(), hint)}
 	}
@@ -265,7 +278,9 @@ func clusterOf(root string) string {
 
 // apply evaluates a rule; nil: it holds.
 func (r *Rules) apply(ctx context.Context, one *rule, variables map[string]any) *schemas.Problem {
-	result, details, err := one.program.ContextEval(ctx, variables)
+	limited, cancel := context.WithTimeout(ctx, maxTime)
+	defer cancel()
+	result, details, err := one.program.ContextEval(limited, variables)
 	if details != nil && details.ActualCost() != nil {
 		cost := int64(min(*details.ActualCost(), r.limit))
 		one.spent.Add(cost)
@@ -280,6 +295,9 @@ func (r *Rules) apply(ctx context.Context, one *rule, variables map[string]any) 
 		return nil
 	case ctx.Err() != nil:
 		// The check ends with the context's error.
+		return nil
+	case limited.Err() != nil:
+		one.stopped.Store(true)
 		return nil
 	case err != nil:
 		return one.failed(err.Error())
