@@ -148,7 +148,17 @@ func (o Checking) Check(ctx context.Context, root string, paths ...string) (*Rep
 		r := c.begin(".", nil)
 		r.broken(problems)
 	}
-	return c.result(), nil
+	return c.concluded(ctx, root)
+}
+
+// concluded is the result. A context that has ended meanwhile is an error: rules
+// were not applied, and nothing found is not nothing wrong.
+func (c *checker) concluded(ctx context.Context, name string) (*Report, error) {
+	report := c.result()
+	if ctx.Err() != nil {
+		return nil, buildError(name, ctx.Err())
+	}
+	return report, nil
 }
 
 // BuildChecked is BuildWith, and a check of what that renders, with one rendering
@@ -174,5 +184,9 @@ func BuildChecked(ctx context.Context, v *schemas.Validator, root, path string, 
 	r := c.begin(path, nil)
 	r.rendering(out)
 	r.end()
-	return rendered, c.result(), nil
+	report, err := c.concluded(ctx, path)
+	if err != nil {
+		return nil, nil, err
+	}
+	return rendered, report, nil
 }

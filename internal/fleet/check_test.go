@@ -1,12 +1,14 @@
 package fleet_test
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"reflect"
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 
 	"cloop.dev/cloop/internal/fleet"
@@ -279,6 +281,46 @@ func FuzzCheck(f *testing.F) {
 			}
 		}
 	})
+}
+
+// ending is a context that ends when a rule of the repository is about to be
+// judged: everything before asks no more than a few times.
+type ending struct {
+	context.Context
+	left atomic.Int64
+}
+
+func (c *ending) Err() error {
+	if c.left.Add(-1) < 0 {
+		return context.Canceled
+	}
+	return nil
+}
+
+// Whoever applies takes a report for a verdict: there is none where the context
+// ended before all rules were applied, whenever that is.
+func TestBuildCheckedHasNoVerdictOnceTheContextEnds(t *testing.T) {
+	files := with(sound(), map[string]string{".cloop/rules.cue": "rules: never: {message: \"m\", expression: \"false\"}\n"})
+	root, v := repo(t, files), validator(t)
+	for asked := int64(0); ; asked++ {
+		ctx := &ending{Context: t.Context()}
+		ctx.left.Store(asked)
+		_, report, err := fleet.BuildChecked(ctx, v, root, "clusters/eu", nil)
+		if err == nil && !report.Failed() {
+			t.Fatalf("after %d looks at the context it lets pass what it refuses", asked)
+		}
+		ctx.left.Store(asked)
+		checked, checkErr := fleet.Check(ctx, v, root)
+		if checkErr == nil && !checked.Failed() {
+			t.Fatalf("after %d looks a check says that all is well", asked)
+		}
+		if err == nil {
+			return
+		}
+		if !errors.Is(err, context.Canceled) {
+			t.Fatal(err)
+		}
+	}
 }
 
 // What is applied and what is checked come from one rendering, and are what
