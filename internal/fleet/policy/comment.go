@@ -31,10 +31,7 @@ func Comments(file string, data []byte) (ignores []*Ignore, problems []schemas.P
 	if !bytes.Contains(data, []byte(marker)) {
 		return nil, nil
 	}
-	lines := strings.Split(string(data), "\n")
-	for i, line := range lines {
-		lines[i] = strings.TrimRight(strings.TrimPrefix(line, "\ufeff"), "\r")
-	}
+	lines := hideTexts(file, linesOf(data))
 	for i, line := range lines {
 		if !strings.Contains(line, marker) {
 			continue
@@ -152,6 +149,11 @@ func blank(line string) bool {
 	return text == "" || text[0] == '#'
 }
 
+// separator says whether a line begins or ends a document.
 func separator(line string) bool {
-	return line == "---" || line == "..." || strings.HasPrefix(line, "--- ")
+	rest, ok := strings.CutPrefix(line, "---")
+	if !ok {
+		rest, ok = strings.CutPrefix(line, "...")
+	}
+	return ok && (rest == "" || rest[0] == ' ' || rest[0] == '\t')
 }

@@ -201,6 +201,72 @@ func TestCommentsOfSeveralDocuments(t *testing.T) {
 	}
 }
 
+// covered are the lines that each comment means, as "comment:from-to".
+func covered(t *testing.T, file, text string, count int) (got []string) {
+	t.Helper()
+	ignores, problems := policy.Comments(file, []byte(text))
+	for _, p := range problems {
+		got = append(got, fmt.Sprintf("%d is wrong: %s", p.Line, p.Message))
+	}
+	for _, ignore := range ignores {
+		from, to := 0, 0
+		for line := 1; line <= count; line++ {
+			if ignore.Covers(schemas.Problem{Rule: ignore.Rule, File: file, Line: line}) {
+				if from == 0 {
+					from = line
+				}
+				to = line
+			}
+		}
+		got = append(got, fmt.Sprintf("%d:%d-%d", ignore.Line, from, to))
+	}
+	return got
+}
+
+// What a comment means ends with its document, however that ends.
+func TestCommentsEndWithTheirDocument(t *testing.T) {
+	for _, end := range []string{"---", "--- # next", "---\t# next", "--- \t", "...", "... # over", "...\t# over", "--- {}"} {
+		for _, newline := range []string{"\n", "\r\n", "\r", "\u2028"} {
+			text := strings.Join([]string{"# cloop:ignore a b", "x: 1", end, "y: 1"}, newline)
+			if got := covered(t, "f.yaml", text, 4); !slices.Equal(got, []string{"1:2-2"}) {
+				t.Errorf("of %q: %v", text, got)
+			}
+		}
+	}
+}
+
+// Only comments of YAML are comments.
+func TestTextsAreNoComments(t *testing.T) {
+	for name, test := range map[string]struct {
+		file, text string
+		want       []string
+	}{
+		"a literal":            {"f.yaml", "data:\n  a: |\n    x: 1 # cloop:ignore a b\n    # cloop:ignore\n\n    y\n  b: 1 # cloop:ignore a b\n", []string{"7:7-7"}},
+		"a folded text":        {"f.yaml", "a: >-\n  # cloop:ignore\nb: 1\n", nil},
+		"behind the indicator": {"f.yaml", "a: | # cloop:ignore a b\n  # cloop:ignore\nb: 1\n", []string{"1:1-2"}},
+		"with an anchor":       {"f.yaml", "a: &x !!str |\n  # cloop:ignore\nb: 1\n", nil},
+		"with an indentation":  {"f.yaml", "a: |1\n    # cloop:ignore\n  # cloop:ignore\nb: 1\n", nil},
+		"in a list":            {"f.yaml", "a:\n- |\n  # cloop:ignore\n- b: |\n    # cloop:ignore\n  c: 1 # cloop:ignore a b\n", []string{"6:6-6"}},
+		"less indented":        {"f.yaml", "a:\n  b: |\n      x\n  # cloop:ignore a b\n  c: 1\n", []string{"4:5-5"}},
+		"in double quotes":     {"f.yaml", "a: \"x # cloop:ignore \\\" # cloop:ignore\n  # cloop:ignore\n  y\" # cloop:ignore a b\n", []string{"3:3-3"}},
+		"in single quotes":     {"f.yaml", "é: 'x '' # cloop:ignore\n\n  # cloop:ignore' # cloop:ignore a b\n", []string{"3:3-3"}},
+		"a key":                {"f.yaml", "\"# cloop:ignore\": 1 # cloop:ignore a b\n", []string{"1:1-1"}},
+		"the document":         {"f.yaml", "--- |\n# cloop:ignore\n---\na: 1 # cloop:ignore a b\n", []string{"4:4-4"}},
+		"in a flow":            {"f.yaml", "{a: \"# cloop:ignore\", b: [' # cloop:ignore']} # cloop:ignore a b\n", []string{"1:1-1"}},
+		"an inline patch":      {"k/kustomization.yaml", "patches:\n- patch: |-\n    spec:\n      a: 1 # cloop:ignore a b\n      t: |\n        # cloop:ignore\n", []string{"4:4-4"}},
+		"an entry of patches":  {"kustomization.yml", "patchesStrategicMerge:\n- |\n  spec:\n    a: 1 # cloop:ignore a b\n", []string{"4:4-4"}},
+		"no patch of it":       {"kustomization.yaml", "configMapGenerator:\n- name: x\n  literals:\n  - |\n    # cloop:ignore\n", nil},
+		"no kustomization":     {"f.yaml", "patches:\n- patch: |-\n    # cloop:ignore\n", nil},
+		"no YAML":              {"f.yaml", "a: [ # cloop:ignore a b\n", []string{"1:1-1"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if got := covered(t, test.file, test.text, strings.Count(test.text, "\n")); !slices.Equal(got, test.want) {
+				t.Errorf("comments %v, want %v", got, test.want)
+			}
+		})
+	}
+}
+
 func TestCommentsNeedARuleAndAReason(t *testing.T) {
 	ignores, problems := policy.Comments("f.yaml", []byte("a: 1 # cloop:ignore\nb: 1 # cloop:ignore labels-disagree\nc: 1 #cloop:ignore labels-disagree:\nd: é # cloop:ignore\n"))
 	want := []string{"1:8 : cloop:ignore names no rule", `2:8 : cloop:ignore "labels-disagree" has no reason`, `3:7 : cloop:ignore "labels-disagree" has no reason`, "4:8 : cloop:ignore names no rule"}
@@ -218,11 +284,12 @@ func TestCommentsAreBounded(t *testing.T) {
 
 func FuzzComments(f *testing.F) {
 	f.Add("# cloop:ignore a b\na: 1\n")
+	f.Add("kustomization: |2\n  # cloop:ignore a b\n'x': &a !b \"# cloop:ignore\n\" # cloop:ignore a b\r---\t# x\n")
 	f.Add("- # cloop:ignore a: b\n  - x\n---\n\xff\n")
 	f.Fuzz(func(t *testing.T, text string) {
 		ignores, problems := policy.Comments("f.yaml", []byte(text))
 		lines(t, "f.yaml", problems)
-		count := strings.Count(text, "\n") + 1
+		count := strings.Count(text, "\n") + strings.Count(text, "\r") + strings.Count(text, "\u0085") + strings.Count(text, "\u2028") + strings.Count(text, "\u2029") + 1
 		for _, ignore := range ignores {
 			if ignore.Rule == "" || ignore.Reason == "" || ignore.Line > count {
 				t.Errorf("the ignore lacks something: %+v", ignore)
