@@ -13,7 +13,9 @@ import (
 // put into fields of others.
 type copied struct {
 	// at is where the entry stands.
-	at      position
+	at position
+	// given is where the value itself stands, of a replacement without a source.
+	given   *position
 	source  selector
 	field   string
 	partial bool
@@ -89,6 +91,10 @@ func decodeCopied(entry *yaml.Node) *copied {
 		return nil
 	}
 	c := &copied{at: whereIs(entry), source: text.Source.selector, field: text.Source.FieldPath, partial: text.Source.Options.Delimiter != ""}
+	if _, value := entryNamed(entry, "sourceValue"); value != nil {
+		given := whereIs(value)
+		c.given = &given
+	}
 	for _, to := range text.Targets {
 		fields := to.FieldPaths
 		if len(fields) == 0 {
@@ -114,6 +120,9 @@ func (l *layer) copies(o *renderedObject, pointer string, depth int) (placed, bo
 			entry := placed{file: l.file, line: int32(l.copied.at.lines), column: int32(l.copied.at.columns)}
 			if to.partial || l.copied.partial || depth > maxCopies {
 				return entry, true
+			}
+			if l.copied.given != nil {
+				return placed{file: l.file, line: int32(l.copied.given.lines), column: int32(l.copied.given.columns)}, true
 			}
 			if from, ok := l.copied.origin(o.siblings, rest, depth); ok {
 				return from, true

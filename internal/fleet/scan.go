@@ -119,7 +119,7 @@ var remote = regexp.MustCompile(`(?i)^(git::)?((https?|ssh|file|git)://|github\.
 // reference.
 var free = map[string]bool{
 	"commonAnnotations": true, "commonLabels": true, "labels": true, "metadata": true, "generatorOptions": true,
-	"images": true, "imageTags": true, "vars": true, "replicas": true, "buildMetadata": true, "literals": true,
+	"images": true, "imageTags": true, "vars": true, "replicas": true, "buildMetadata": true, "literals": true, "sourceValue": true,
 }
 
 var (
@@ -257,14 +257,23 @@ func (s *scan) follow(ctx context.Context, dir, file string, document *yaml.Node
 			return err
 		}
 	}
-	for _, list := range [][]yaml.Node{k.Generators, k.Transformers, k.Validators} {
-		for i := range list {
-			if err := s.plugin(ctx, dir, file, &list[i], depth); err != nil {
-				return err
-			}
+	if err := s.plugins(ctx, dir, file, k.Generators, depth); err != nil {
+		return err
+	}
+	if err := s.transform(dir, file, document, k); err != nil {
+		return err
+	}
+	// Transformers of the author's own come after all that has a field.
+	return s.plugins(ctx, dir, file, slices.Concat(k.Transformers, k.Validators), depth)
+}
+
+func (s *scan) plugins(ctx context.Context, dir, file string, list []yaml.Node, depth int) error {
+	for i := range list {
+		if err := s.plugin(ctx, dir, file, &list[i], depth); err != nil {
+			return err
 		}
 	}
-	return s.transform(dir, file, document, k)
+	return nil
 }
 
 // transform goes through what a kustomization changes, in kustomize's order.
@@ -411,22 +420,26 @@ func (s *scan) plugin(ctx context.Context, dir, file string, entry *yaml.Node, d
 	if err == nil && info.IsDir() {
 		before := len(s.layers)
 		err := s.resource(ctx, dir, file, entry, depth, false)
-		for _, added := range s.layers[before:] {
-			if added.document != nil {
-				s.refuseRemote(added.file, added.document.Node, true)
+		added := slices.Clone(s.layers[before:])
+		s.layers = s.layers[:before]
+		for i := 0; i < len(added) && err == nil; i++ {
+			if of := added[i].document; of != nil && of.Node != nil {
+				s.refuseRemote(added[i].file, of.Node, true)
+				err = s.transformer(dir, added[i].file, of.Node)
 			}
 		}
-		s.layers = s.layers[:before]
 		return err
 	}
-	text := []byte(entry.Value)
+	text, at := []byte(entry.Value), inside(entry)
 	if err == nil {
+		at = position{}
 		if text, err = s.read(name); err != nil {
 			return s.unreadable(file, entry, err)
 		}
 		file = name
 	}
-	decoder := yaml.NewDecoder(strings.NewReader(string(text)))
+	lines := bytes.Split(text, []byte("\n"))
+	decoder := yaml.NewDecoder(bytes.NewReader(text))
 	for {
 		var document yaml.Node
 		if decoder.Decode(&document) != nil {
@@ -438,9 +451,14 @@ func (s *scan) plugin(ctx context.Context, dir, file string, entry *yaml.Node, d
 			s.missing(file, entry, fs.ErrNotExist)
 			return nil
 		}
+		indentBlocks(&document, lines)
+		at.move(&document)
 		s.refuseRemote(file, &document, true)
 		s.growth.find(&document, 0)
 		s.growth.added += int64(len(text)) * int64(s.objects())
+		if err := s.transformer(dir, file, &document); err != nil {
+			return err
+		}
 	}
 }
 

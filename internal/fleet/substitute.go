@@ -176,19 +176,54 @@ func (o *renderedObject) substitute(v *Variables) []schemas.Problem {
 	if err != nil {
 		return []schemas.Problem{o.locate(o.about(RuleSubstitution, "", err.Error()))}
 	}
-	sources := map[string]placed{}
-	eachText(o.Object.Object, "", func(pointer, text string) {
-		if match := whole.FindStringSubmatch(text); match != nil {
-			if at := v.values[match[1]].at; at.file != "" {
-				sources[pointer] = at
-			}
-		}
-	})
 	if changed == nil {
 		return nil
 	}
+	sources := map[string]placed{}
+	o.sources(v, o.Object.Object, [2]string{}, sources)
 	o.Object, o.variables = changed, sources
 	return nil
+}
+
+// sources notes where fields are given whose place the object does not tell once
+// its variables are replaced: whose value is one variable, and those of a key with
+// variables, and what is below it. at is the pointer before that and after it.
+func (o *renderedObject) sources(v *Variables, value any, at [2]string, sources map[string]placed) {
+	if at[0] != at[1] {
+		sources[at[1]] = o.at(at[0], 0)
+	}
+	switch node := value.(type) {
+	case string:
+		if match := whole.FindStringSubmatch(node); match != nil {
+			if given := v.values[match[1]].at; given.file != "" {
+				sources[at[1]] = given
+			}
+		}
+	case map[string]any:
+		for key, child := range node {
+			o.sources(v, child, [2]string{at[0] + "/" + escape(key), at[1] + "/" + escape(v.key(key))}, sources)
+		}
+	case []any:
+		for i, child := range node {
+			index := "/" + strconv.Itoa(i)
+			o.sources(v, child, [2]string{at[0] + index, at[1] + index}, sources)
+		}
+	}
+}
+
+// key is a key with its variables replaced.
+func (v *Variables) key(key string) string {
+	if !strings.Contains(key, "$") {
+		return key
+	}
+	after, err := envsubst.Eval(key, func(name string) (string, bool) {
+		value, ok := v.values[name]
+		return value.text, ok
+	})
+	if err != nil {
+		return key
+	}
+	return after
 }
 
 // about is a problem with a field of the object; its place is yet to be found.
