@@ -224,7 +224,8 @@ func (c *checker) govern() {
 	kept := make([]int, 0, len(c.findings)+1)
 	for _, found := range c.findings {
 		kept = append(kept, len(live))
-		if severity, ok := own.policy.Config.Severities[found.problem.Rule]; ok {
+		// The repository's own rules have theirs: an error where one has no answer.
+		if severity, ok := own.policy.Config.Severities[found.problem.Rule]; ok && !own.policy.Own(found.problem.Rule) {
 			found.problem.Severity = severity
 		}
 		if by := covering(ignores[found.problem.Rule], found.problem, own.now); by != nil {
@@ -297,6 +298,9 @@ func (c *checker) judgePolicy(ignores map[string][]*claim) {
 		return
 	}
 	blind := c.blind()
+	if !blind {
+		c.judgeUnused(ignores[policy.RuleUnusedRule])
+	}
 	for _, claims := range ignores {
 		for _, one := range claims {
 			switch {
@@ -306,6 +310,18 @@ func (c *checker) judgePolicy(ignores map[string][]*claim) {
 				c.findPolicy(one.Unused())
 			}
 		}
+	}
+}
+
+// judgeUnused adds the repository's own rules that are about nothing, but for those
+// that wait for an object with a reason.
+func (c *checker) judgeUnused(ignores []*claim) {
+	for _, problem := range c.government.rules.Unused() {
+		if by := covering(ignores, problem, c.government.now); by != nil {
+			c.suppressed = append(c.suppressed, suppressed{problem, by})
+			continue
+		}
+		c.findPolicy(problem)
 	}
 }
 

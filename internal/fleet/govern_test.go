@@ -188,12 +188,17 @@ func TestOwnRules(t *testing.T) {
 		paths   []string
 		want    []string
 	}{
-		"holds":                {map[string]string{".cloop/rules.cue": small}, nil, []string{}},
-		"is broken":            {map[string]string{".cloop/rules.cue": small, "clusters/eu/larger.yaml": strings.Replace(aboveHub(""), "40", "4", 1)}, nil, []string{"error small-pools clusters/eu/larger.yaml:6:3 spec.maxRunners"}},
-		"is turned off":        {map[string]string{".cloop/rules.cue": small, "clusters/eu/larger.yaml": strings.Replace(aboveHub(" # cloop:ignore small-pools eu is large"), "40", "4", 1)}, nil, []string{"ignored small-pools clusters/eu/larger.yaml:6 by comment at clusters/eu/larger.yaml:6: eu is large"}},
-		"is weakened":          {map[string]string{".cloop/rules.cue": small, ".cloop/config.yaml": "severities: {small-pools: warning}\n", "clusters/eu/larger.yaml": strings.Replace(aboveHub(""), "40", "4", 1)}, nil, []string{"warning small-pools clusters/eu/larger.yaml:6:3 spec.maxRunners"}},
-		"of an unsound object": {map[string]string{".cloop/rules.cue": small, "clusters/eu/larger.yaml": strings.Replace(aboveHub(""), "40", "many", 1)}, nil, []string{"error schema clusters/eu/larger.yaml:6:3 spec.maxRunners", "warning cel pools/base/gpu.yaml:2:1"}},
-		"with defaults":        {map[string]string{".cloop/rules.cue": strings.Replace(strings.Replace(small, "object.spec.maxRunners <= 3", "object.spec.deletionPolicy == 'Orphan' && object.spec.harness == 'command'", 1), "ExecutorPool", "HubPool", 1)}, nil, []string{}},
+		"holds":                   {map[string]string{".cloop/rules.cue": small}, nil, []string{}},
+		"is broken":               {map[string]string{".cloop/rules.cue": small, "clusters/eu/larger.yaml": strings.Replace(aboveHub(""), "40", "4", 1)}, nil, []string{"error small-pools clusters/eu/larger.yaml:6:3 spec.maxRunners"}},
+		"is turned off":           {map[string]string{".cloop/rules.cue": small, "clusters/eu/larger.yaml": strings.Replace(aboveHub(" # cloop:ignore small-pools eu is large"), "40", "4", 1)}, nil, []string{"ignored small-pools clusters/eu/larger.yaml:6 by comment at clusters/eu/larger.yaml:6: eu is large"}},
+		"is weakened":             {map[string]string{".cloop/rules.cue": small, ".cloop/config.yaml": "severities: {small-pools: warning}\n", "clusters/eu/larger.yaml": strings.Replace(aboveHub(""), "40", "4", 1)}, nil, []string{"warning small-pools clusters/eu/larger.yaml:6:3 spec.maxRunners"}},
+		"has no answer":           {map[string]string{".cloop/rules.cue": strings.Replace(small, "object.spec.maxRunners <= 3", "object.spec.nope == 1", 1), ".cloop/config.yaml": "severities: {small-pools: warning}\n"}, nil, []string{"error small-pools clusters/eu/larger.yaml:6:3 spec.maxRunners"}},
+		"about no root":           {map[string]string{".cloop/rules.cue": strings.Replace(small, "clusters/*", "cluster/*", 1)}, nil, []string{"warning unused-rule .cloop/rules.cue:3:8"}},
+		"about no kind":           {map[string]string{".cloop/rules.cue": strings.Replace(small, "ExecutorPool", "Secret", 1)}, nil, []string{"warning unused-rule .cloop/rules.cue:3:8"}},
+		"about nothing in a part": {map[string]string{".cloop/rules.cue": strings.Replace(small, "clusters/*", "cluster/*", 1)}, []string{"hub"}, []string{}},
+		"about nothing yet":       {map[string]string{".cloop/rules.cue": strings.Replace(small, "clusters/*", "cluster/*", 1), ".cloop/config.yaml": "ignore: [{rule: unused-rule, paths: [.cloop], reason: next week}]\n"}, nil, []string{"ignored unused-rule .cloop/rules.cue:3 by config at .cloop/config.yaml:1: next week"}},
+		"of an unsound object":    {map[string]string{".cloop/rules.cue": small, "clusters/eu/larger.yaml": strings.Replace(aboveHub(""), "40", "many", 1)}, nil, []string{"error schema clusters/eu/larger.yaml:6:3 spec.maxRunners", "warning cel pools/base/gpu.yaml:2:1"}},
+		"with defaults":           {map[string]string{".cloop/rules.cue": strings.NewReplacer("object.spec.maxRunners <= 3", "object.spec.deletionPolicy == 'Orphan' && object.spec.harness == 'command'", "ExecutorPool", "HubPool", "clusters/*", "hub").Replace(small)}, nil, []string{}},
 		"across pools": {map[string]string{".cloop/rules.cue": together, "clusters/us/kustomization.yaml": "resources: [../../pools/base]\n"}, nil,
 			[]string{"warning clusters-fit hub/gpu.yaml:7:3 spec.maxRunners"}},
 		"across pools of a part": {map[string]string{".cloop/rules.cue": together, "clusters/us/kustomization.yaml": "resources: [../../pools/base]\n"}, []string{"hub", "clusters"}, []string{}},

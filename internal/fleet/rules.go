@@ -115,6 +115,8 @@ var rules = map[string]Rule{
 		Remedy: "correct it at the line"},
 	policy.RuleUnusedIgnore: {Severity: schemas.SeverityWarning, Meaning: "An ignore covers no finding: what it was for is repaired, or it stands at the wrong place.",
 		Remedy: "remove it, or move it to the line that it is meant for"},
+	policy.RuleUnusedRule: {Severity: schemas.SeverityWarning, Meaning: "A rule of the repository's own is about no object: its match names a kind, root or name that is not there.",
+		Remedy: "correct its match, or remove it; ignore it with the reason where the object is still to come"},
 	policy.RuleExpiredIgnore: {Severity: schemas.SeverityWarning, Meaning: "The last day of an ignore is over. What it covered counts again.",
 		Remedy: "do what it was waiting for and remove it, or give it another day"},
 

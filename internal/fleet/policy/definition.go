@@ -3,8 +3,10 @@ package policy
 import (
 	"fmt"
 	"regexp"
+	"slices"
 	"strings"
 
+	"cloop.dev/cloop/apis/v1alpha1"
 	"cloop.dev/cloop/schemas"
 )
 
@@ -171,12 +173,54 @@ func (r *definitionReader) match(v *value, d *Definition) {
 		switch f.name {
 		case "kinds":
 			d.kinds = texts
+			for _, item := range f.items {
+				if ours := misspelt(item.text); ours != "" {
+					r.fail(item, "there is no kind "+quoted(item.text), "write "+ours)
+				}
+			}
 		case "roots":
 			d.roots = r.patterns(f, texts)
 		case "names":
 			d.names = r.patterns(f, texts)
 		}
 	}
+}
+
+// misspelt is the kind of cloop.dev that a name all but is; empty: it is one, or
+// another kind altogether.
+func misspelt(kind string) string {
+	const near = 2
+	ours := []string{v1alpha1.ExecutorPoolKind, v1alpha1.HubPoolKind, v1alpha1.PoolSyncKind}
+	if slices.Contains(ours, kind) {
+		return ""
+	}
+	for _, one := range ours {
+		if distance(strings.ToLower(kind), strings.ToLower(one)) <= near {
+			return one
+		}
+	}
+	return ""
+}
+
+// distance is how many letters have to be put in, removed or replaced.
+func distance(a, b string) int {
+	row := make([]int, len(b)+1)
+	for j := range row {
+		row[j] = j
+	}
+	for i := range len(a) {
+		diagonal := row[0]
+		row[0] = i + 1
+		for j := range len(b) {
+			replaced := diagonal
+			if a[i] != b[j] {
+				replaced++
+			}
+			diagonal = row[j+1]
+			row[j+1] = min(replaced, diagonal+1, row[j]+1)
+		}
+	}
+	return row[len(b)]
 }
 
 func (r *definitionReader) texts(v *value) []string {

@@ -54,6 +54,7 @@ func Load(root *os.Root, read Reader, builtIn Known) *Policy {
 	if data, ok := p.read(root, read, ConfigFile); ok {
 		config, problems := ParseConfig(ConfigFile, data, p)
 		p.Config, p.Problems = config, append(p.Problems, problems...)
+		p.Rules.Weigh(config.Severities)
 	}
 	return p
 }
@@ -76,6 +77,9 @@ func (p *Policy) read(root *os.Root, read Reader, name string) ([]byte, bool) {
 
 // Known says whether there is such a rule, of cloop or of the repository.
 func (p *Policy) Known(id string) bool { return p.own[id] || p.builtIn.Known(id) }
+
+// Own says whether the rule is the repository's.
+func (p *Policy) Own(id string) bool { return p.own[id] }
 
 // Fixed says that nobody can turn the rule off.
 func (p *Policy) Fixed(id string) bool { return !p.own[id] && p.builtIn.Fixed(id) }

@@ -10,6 +10,8 @@ const (
 	RuleUnusedIgnore = "unused-ignore"
 	// RuleExpiredIgnore is an ignore whose day has passed.
 	RuleExpiredIgnore = "expired-ignore"
+	// RuleUnusedRule is a rule of the repository's own that is about nothing.
+	RuleUnusedRule = "unused-rule"
 )
 
 // place is where something stands in a file of the repository.

@@ -60,11 +60,15 @@ type Rules struct {
 type rule struct {
 	*Definition
 	program cel.Program
+	// severity is what the rule weighs here: the definition's, or the configuration's.
+	severity schemas.Severity
 	// across says that the expression looks at other objects.
 	across bool
 	// changes says that it looks at what the object replaces.
 	changes bool
 	spent   atomic.Int64
+	// matched says that there was an object that the rule is about.
+	matched atomic.Bool
 	// stopped says that an evaluation cost too much.
 	stopped atomic.Bool
 }
@@ -156,7 +160,7 @@ func compile(env *cel.Env, d *Definition, limit uint64) (*rule, []schemas.Proble
 	if err != nil {
 		return nil, []schemas.Problem{d.expression.start.problem(d.expression.path, err.Error(), hint)}
 	}
-	compiled := &rule{Definition: d, program: program}
+	compiled := &rule{Definition: d, program: program, severity: d.Severity}
 	for _, reference := range checked.NativeRep().ReferenceMap() {
 		compiled.across = compiled.across || reference.Name == varPools || reference.Name == varHubPools
 		compiled.changes = compiled.changes || reference.Name == varOld
@@ -171,6 +175,31 @@ func (r *Rules) Definitions() []*Definition {
 		list[i] = r.rules[i].Definition
 	}
 	return list
+}
+
+// Weigh gives rules another severity. An object that a rule cannot be evaluated on
+// stays an error.
+func (r *Rules) Weigh(severities map[string]schemas.Severity) {
+	for _, one := range r.rules {
+		if severity, ok := severities[one.ID]; ok {
+			one.severity = severity
+		}
+	}
+}
+
+// Unused are the problems with rules whose match has matched nothing. They are
+// for the end of a check of everything.
+func (r *Rules) Unused() []schemas.Problem {
+	var problems []schemas.Problem
+	for _, one := range r.rules {
+		if one.matched.Load() || len(one.kinds)+len(one.roots)+len(one.names) == 0 {
+			continue
+		}
+		problem := one.at.problem("", fmt.Sprintf("rule %s is about no object here", one.ID), "correct its match, or remove it")
+		problem.Rule, problem.Severity = RuleUnusedRule, schemas.SeverityWarning
+		problems = append(problems, problem)
+	}
+	return problems
 }
 
 // Across says whether a rule looks at other objects than the one that it judges.
@@ -240,7 +269,11 @@ func (r *Rules) judge(ctx context.Context, in Input, fleet *Fleet) []schemas.Pro
 	var problems []schemas.Problem
 	var variables map[string]any
 	for _, one := range r.rules {
-		if one.across != (fleet != nil) || !one.matches(in) || one.stopped.Load() || r.exhausted.Load() {
+		if one.across != (fleet != nil) || !one.matches(in) {
+			continue
+		}
+		one.matched.Store(true)
+		if one.stopped.Load() || r.exhausted.Load() {
 			continue
 		}
 		if variables == nil {
@@ -306,7 +339,7 @@ func (r *Rules) apply(ctx context.Context, one *rule, variables map[string]any) 
 	case result != types.False:
 		return one.failed(fmt.Sprintf("it gives %s, not true or false", result.Type().TypeName()))
 	}
-	return &schemas.Problem{Rule: one.ID, Severity: one.Severity, Path: one.At, Message: one.Message, Hint: one.Hint}
+	return &schemas.Problem{Rule: one.ID, Severity: one.severity, Path: one.At, Message: one.Message, Hint: one.Hint}
 }
 
 // failed is an object that the rule has no answer on. It is an error whatever
