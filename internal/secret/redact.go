@@ -11,22 +11,33 @@ var (
 	// address matches a URL as a sentence or a quoted value has it, up to where it
 	// ends for sure. What is quoted may have escaped quotes in it.
 	address = regexp.MustCompile(`([a-zA-Z][a-zA-Z0-9+.-]*://)((?:\\.|[^\s"\\])*)`)
+	// parameter matches a parameter of a URL's query or fragment whose name speaks of
+	// a credential, as in token=, access_token=, X-Amz-Signature=, sig= and apikey=.
+	// Escaped letters in the name are not looked through.
+	parameter = regexp.MustCompile(`(?i)([?&;#](?:[0-9a-z_.%\[\]-]*(?:token|passw(?:or)?d|passphrase|pwd|secret|credentials?|signature|apikey|accesskey|privatekey|[_.-]key|jwt)|key|sig|pass|auth|authorization|code|session(?:id)?)(?:\]|%5D)?=)([^&;#\s"'<>\\]+)`)
+	// spoken matches a name that speaks of a credential.
+	spoken = regexp.MustCompile(`(?i)(?:token|passw(?:or)?d|passphrase|pwd|secret|credentials?|signature|jwt|api[_.-]?key|access[_.-]?key|private[_.-]?key)$`)
 	// port is what a URL may have behind its host.
 	port = regexp.MustCompile(`^[0-9]*$`)
 )
 
 // Redact takes out of a text that others wrote, to be shown or kept, whatever looks
-// like a credential of cloop's, and the passwords of URLs.
+// like a credential of cloop's, and the passwords of URLs: those before the host,
+// and the values of parameters whose names speak of one.
 func Redact(text string) string {
 	text = credential.ReplaceAllString(text, redacted)
-	if !strings.Contains(text, "@") {
+	if !strings.Contains(text, "://") {
 		return text
 	}
 	return address.ReplaceAllStringFunc(text, func(url string) string {
 		parts := address.FindStringSubmatch(url)
-		return parts[1] + withoutPassword(parts[1], parts[2])
+		return parts[1] + parameter.ReplaceAllString(withoutPassword(parts[1], parts[2]), "${1}"+redacted)
 	})
 }
+
+// Named says whether a name, such as that of a label, speaks of a credential, so
+// that its value may be one.
+func Named(name string) bool { return spoken.MatchString(name) }
 
 // withoutPassword redacts what stands before the host. A password that is not escaped
 // as it should be may hold any character, so what cannot be a port is one.

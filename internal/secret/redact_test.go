@@ -23,13 +23,27 @@ func TestRedact(t *testing.T) {
 		"HTTPS://t@h and ssh://u:pw@h:22/x":                 "HTTPS://[redacted]@h and ssh://u:[redacted]@h:22/x",
 		"postgres://cloop:pw@db/cloop?sslmode=disable":      "postgres://cloop:[redacted]@db/cloop?sslmode=disable",
 
+		// Parameters.
+		"https://h/x?token=abc&a=b":                              "https://h/x?token=[redacted]&a=b",
+		"https://h/x?a=b&access_token=abc#top":                   "https://h/x?a=b&access_token=[redacted]#top",
+		"https://h/x?Password=a%20b;key=c":                       "https://h/x?Password=[redacted];key=[redacted]",
+		"https://h/x?X-Amz-Signature=ab&X-Amz-Security-Token=cd": "https://h/x?X-Amz-Signature=[redacted]&X-Amz-Security-Token=[redacted]",
+		"https://h/x?sv=1&sig=a%2Bb":                             "https://h/x?sv=1&sig=[redacted]",
+		"https://h/x#access_token=abc":                           "https://h/x#access_token=[redacted]",
+		"https://h/x?client_secret=a&apikey=b&api_key=c":         "https://h/x?client_secret=[redacted]&apikey=[redacted]&api_key=[redacted]",
+		"https://h/x?auth[token]=abc":                            "https://h/x?auth[token]=[redacted]",
+		"https://u:pw@h/x?token=a@b":                             "https://u:[redacted]@h/x?token=[redacted]",
+		`get "https://h/x?token=abc": no`:                        `get "https://h/x?token=[redacted]": no`,
+
 		// No password.
-		"ssh://git@git.example.com/x":                 "ssh://git@git.example.com/x",
-		"https://h:8443/a@b":                          "https://h:8443/a@b",
-		"https://h/x?to=a@b:c":                        "https://h/x?to=a@b:c",
-		"registry:5000/runner@sha256:0123":            "registry:5000/runner@sha256:0123",
-		"mail alice@example.com or group:ml@x":        "mail alice@example.com or group:ml@x",
-		`"https://hub" and user:pw@host, "a@b" if so`: `"https://hub" and user:pw@host, "a@b" if so`,
+		"https://h/x?keyring=a&monkey=b&tokens=&page=2": "https://h/x?keyring=a&monkey=b&tokens=&page=2",
+		"say ?token=abc to nobody":                      "say ?token=abc to nobody",
+		"ssh://git@git.example.com/x":                   "ssh://git@git.example.com/x",
+		"https://h:8443/a@b":                            "https://h:8443/a@b",
+		"https://h/x?to=a@b:c":                          "https://h/x?to=a@b:c",
+		"registry:5000/runner@sha256:0123":              "registry:5000/runner@sha256:0123",
+		"mail alice@example.com or group:ml@x":          "mail alice@example.com or group:ml@x",
+		`"https://hub" and user:pw@host, "a@b" if so`:   `"https://hub" and user:pw@host, "a@b" if so`,
 	} {
 		if got := secret.Redact(text); got != want {
 			t.Errorf("%q becomes %q, want %q", text, got, want)
@@ -48,5 +62,16 @@ func TestRedactValue(t *testing.T) {
 	}
 	if value["spec"].(map[string]any)["hubURL"] != "https://u:pw@h" {
 		t.Error("what was given has changed")
+	}
+}
+
+func TestNamed(t *testing.T) {
+	for name, want := range map[string]bool{
+		"token": true, "password": true, "DB_PASSWD": true, "example.com/api-key": true, "clientSecret": true, "count/secrets": false, "credentials": true,
+		"team": false, "key": false, "tokenized": false, "passwordPolicy": false, "": false,
+	} {
+		if got := secret.Named(name); got != want {
+			t.Errorf("%q: %t", name, got)
+		}
 	}
 }

@@ -2,6 +2,7 @@ package diff
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 )
@@ -24,6 +25,10 @@ func OpenBase(ctx context.Context, workTree, revision string) (*Base, error) {
 	b := &Base{}
 	if err := b.open(ctx, workTree, revision); err != nil {
 		b.Close()
+		if shown := withoutCredentials(err.Error()); shown != err.Error() {
+			// Somebody gives a URL with a password for a revision.
+			err = errors.New(shown)
+		}
 		return nil, err
 	}
 	return b, nil

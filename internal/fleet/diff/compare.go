@@ -45,7 +45,7 @@ func Compare(ctx context.Context, o Options) (*Report, error) {
 	defer work.close()
 	c := &comparison{
 		options: o, base: base.tree, head: work, extract: base.out, same: map[string]bool{}, missing: base.repo.absent,
-		report: &Report{Base: Revision{Name: o.Base, Commit: base.commit}, Overlays: []Overlay{}, Notes: base.repo.notes()},
+		report: &Report{Base: Revision{Name: withoutCredentials(o.Base), Commit: base.commit}, Overlays: []Overlay{}, Notes: base.repo.notes()},
 	}
 	return c.report, c.run(ctx, base.Dir)
 }

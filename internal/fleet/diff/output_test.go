@@ -312,11 +312,12 @@ func TestSecretsAreNotShown(t *testing.T) {
 	r := newRepo(t, files)
 	pem := "-----BEGIN PRIVATE KEY-----\\n" + canary + "\\n-----END PRIVATE KEY-----"
 	pool := func(n string) string {
-		return strings.Replace(executorPool("gpu", "maxRunners: 4\n  hubCABundle: \""+pem+n+"\"\n  runnerLabels: {token: cloop_pool1_"+canary+n+"}\n"+
+		return strings.Replace(executorPool("gpu", "maxRunners: 4\n  hubCABundle: \""+pem+n+"\"\n  runnerLabels: {token: cloop_pool1_"+canary+n+", password: "+canary+n+", example.com/api-key: "+canary+n+"}\n"+
 			"  env: [{name: A, value: "+canary+n+"}]\n  template: {image: \"registry.example.com/a:glpat-"+canary+canary+n+"\", env: [{name: A, value: "+canary+n+", secretKeyRef: {name: s, key: k, value: "+canary+n+"}}]}"),
-			"https://hub", "https://ada:"+canary+n+"@hub", 1) + strings.ReplaceAll("---\napiVersion: v1\nkind: Secret\nmetadata: {name: s, namespace: n, annotations: {note: VALUE}}\nstringData: {password: VALUE}\ndata: {token: VALUE}\n"+
+			"https://hub.example.com", "https://ada:"+canary+n+"@hub.example.com/x?access_token="+canary+n, 1) + strings.ReplaceAll("---\napiVersion: v1\nkind: Secret\nmetadata: {name: s, namespace: n, annotations: {note: VALUE}}\nstringData: {password: VALUE}\ndata: {token: VALUE}\n"+
 			"---\napiVersion: v1\nkind: ConfigMap\nmetadata: {name: c, namespace: n}\ndata: {password: VALUE}\n"+
-			"---\napiVersion: v1\nkind: ServiceAccount\nmetadata: {name: a, namespace: n, annotations: {password: VALUE}}\nimagePullSecrets: [{name: \"https://ada:VALUE@x\"}]\n", "VALUE", canary+n)
+			"---\napiVersion: networking.k8s.io/v1\nkind: NetworkPolicy\nmetadata: {name: p, namespace: n}\nspec: {podSelector: {matchLabels: {token: VALUE}}}\n"+
+			"---\napiVersion: v1\nkind: ServiceAccount\nmetadata: {name: a, namespace: n, labels: {token: VALUE}, annotations: {password: VALUE}}\nimagePullSecrets: [{name: \"https://ada:VALUE@x\"}]\n", "VALUE", canary+n)
 	}
 	sync := func(n string) string {
 		return "apiVersion: cloop.dev/v1alpha1\nkind: PoolSync\nmetadata: {name: s, namespace: n}\nspec: {interval: 1m, path: nowhere, source: {git: {url: \"https://ada:" + canary + n + "@git.example.com/x\"}}, substitute: {vars: {PASSWORD: " + canary + n + "}}}\n"
@@ -335,6 +336,12 @@ func TestSecretsAreNotShown(t *testing.T) {
 		if !strings.Contains(got, want) {
 			t.Errorf("%s is not told", want)
 		}
+	}
+	if _, err := r.compare("https://ada:" + canary + "@git.example.com/x"); err == nil || strings.Contains(err.Error(), canary) {
+		t.Errorf("of a revision that is none: %v", err)
+	}
+	if shown := everything(t, diff.Failed("https://git.example.com/x?token="+canary, os.ErrNotExist)); strings.Contains(shown, canary) {
+		t.Error("the revision shows a secret")
 	}
 	if err := diff.Failed("main", fmt.Errorf("clone https://ada:%s@git.example.com/x: no", canary)); strings.Contains(everything(t, err), canary) {
 		t.Error("the reason shows a secret")

@@ -234,7 +234,7 @@ func classified(was, now *item, path string, d fleet.FieldDiff) Field {
 	}
 	if !now.ours && fleet.Applicable(now.GroupVersionKind()) && at[0] != "metadata" {
 		// Kinds without a place for secrets.
-		field.From, field.To = plain(d.Have, 0), plain(d.Want, 0)
+		field.From, field.To = plain(at[len(at)-1], d.Have, 0), plain(at[len(at)-1], d.Want, 0)
 		return field
 	}
 	field.From, field.To = t.shown("", at, d.Have), t.shown("", at, d.Want)

@@ -181,7 +181,7 @@ func (o *Object) happening() string {
 
 // Failed is the report of a comparison that could not be made.
 func Failed(base string, err error) *Report {
-	r := &Report{Base: Revision{Name: base}, Overlays: []Overlay{}, FailOn: FailOnAny, Verdict: Unanswered}
+	r := &Report{Base: Revision{Name: withoutCredentials(base)}, Overlays: []Overlay{}, FailOn: FailOnAny, Verdict: Unanswered}
 	r.Reason = bounded(withoutCredentials(err.Error()))
 	r.Summary = "nothing was compared"
 	return r

@@ -49,6 +49,9 @@ func (t table) shown(name string, at []string, value any) any {
 	}
 	if len(at) > 0 {
 		for _, inner := range t.inner(name, at[0]) {
+			if strings.HasSuffix(inner, "{}") && secret.Named(at[0]) {
+				return redacted
+			}
 			if shown := t.shown(inner, at[1:], value); shown != notShown {
 				return shown
 			}
@@ -98,10 +101,14 @@ func (t table) shownList(name string, node []any) any {
 	return all
 }
 
-// plain is what is told of a value of a kind that has no place for secrets.
-func plain(value any, depth int) any {
+// plain is what is told of a value of a kind that has no place for secrets, under
+// a key.
+func plain(key string, value any, depth int) any {
 	switch node := value.(type) {
 	case string:
+		if secret.Named(key) {
+			return redacted
+		}
 		return bounded(withoutCredentials(node))
 	case map[string]any:
 		if depth > maxDepth || len(node) > maxEntry {
@@ -109,7 +116,7 @@ func plain(value any, depth int) any {
 		}
 		all := make(map[string]any, len(node))
 		for key, child := range node {
-			all[bounded(withoutCredentials(key))] = plain(child, depth+1)
+			all[bounded(withoutCredentials(key))] = plain(key, child, depth+1)
 		}
 		return all
 	case []any:
@@ -118,7 +125,7 @@ func plain(value any, depth int) any {
 		}
 		all := make([]any, len(node))
 		for i, child := range node {
-			all[i] = plain(child, depth+1)
+			all[i] = plain(key, child, depth+1)
 		}
 		return all
 	}
