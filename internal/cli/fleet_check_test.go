@@ -93,15 +93,22 @@ func TestFleetCheckRefusesOutputsFirst(t *testing.T) {
 	noHub(t)
 	dir := fleetRepository(t)
 	edit(t, filepath.Join(dir, "taken/x"), "")
+	if err := os.Symlink("hub", filepath.Join(dir, "link")); err != nil {
+		t.Fatal(err)
+	}
 	for outputs, want := range map[string]string{
-		"sarif=no/such/fleet.sarif":   "-o sarif=no/such/fleet.sarif: there is no directory no/such: create it first",
-		"sarif=hub/gpu.yaml/x":        "-o sarif=hub/gpu.yaml/x: hub/gpu.yaml is not a directory: name a file in one",
-		"sarif=taken":                 "-o sarif=taken: it is a directory: name a file in it",
-		"sarif=":                      "-o sarif=: the file has no name: use -o sarif=FILE",
-		"html":                        "-o html: no such format: use text, json, yaml, sarif, github, gitlab, junit or markdown",
-		"sarif,junit":                 "-o sarif,junit: only one format can go to standard output: write the others to a file with -o junit=FILE",
-		"sarif=a.json,gitlab=a.json":  "-o gitlab=a.json: sarif goes to that file already: give each format its own",
-		"text,sarif=x,json=no/x.json": "-o json=no/x.json: there is no directory no: create it first",
+		"sarif=no/such/fleet.sarif":  "-o sarif=no/such/fleet.sarif: there is no directory no/such: create it first",
+		"sarif=hub/gpu.yaml/x":       "-o sarif=hub/gpu.yaml/x: hub/gpu.yaml is not a directory: name a file in one",
+		"sarif=taken":                "-o sarif=taken: it is a directory: name a file in it",
+		"sarif=":                     "-o sarif=: the file has no name: use -o sarif=FILE",
+		"html":                       "-o html: no such format: use text, json, yaml, sarif, github, gitlab, junit or markdown",
+		"sarif,junit":                "-o sarif,junit: only one format can go to standard output: write the others to a file with -o junit=FILE",
+		"sarif=a.json,gitlab=a.json": "-o gitlab=a.json: sarif goes to that file already: give each format its own",
+		"json=x,yaml=./x":            "-o yaml=./x: json goes to that file already: give each format its own",
+		"json=hub/../x,yaml=x":       "-o yaml=x: json goes to that file already: give each format its own",
+		"json=link/x,yaml=hub/x":     "-o yaml=hub/x: json goes to that file already: give each format its own",
+		"json=" + filepath.Join(dir, "x") + ",yaml=x": "-o yaml=x: json goes to that file already: give each format its own",
+		"text,sarif=x,json=no/x.json":                 "-o json=no/x.json: there is no directory no: create it first",
 	} {
 		got := cloop(t, "fleet", "check", "-o", outputs)
 		if got.code != 2 || got.stdout != "" || got.stderr != "cloop: "+want+"\n" {

@@ -77,19 +77,37 @@ func (o *options) checkOutput(formats []string) error {
 		case toFile && file == "":
 			return fmt.Errorf("-o %s: the file has no name: use -o %s=FILE", value, format)
 		}
-		other, taken := places[file]
+		place := placeOf(file)
+		other, taken := places[place]
 		switch {
 		case taken && file == "":
 			return fmt.Errorf("-o %s,%s: only one format can go to standard output: write the others to a file with -o %s=FILE", other, format, format)
 		case taken:
 			return fmt.Errorf("-o %s: %s goes to that file already: give each format its own", value, other)
 		}
-		places[file] = format
+		places[place] = format
 		if err := writable(file); file != "" && err != nil {
 			return fmt.Errorf("-o %s: %w", value, err)
 		}
 	}
 	return nil
+}
+
+// placeOf is equal for names of one file, as far as that is to be known before it
+// is there; empty for no name.
+func placeOf(file string) string {
+	if file == "" {
+		return ""
+	}
+	if real, err := filepath.EvalSymlinks(file); err == nil {
+		file = real
+	} else if directory, err := filepath.EvalSymlinks(filepath.Dir(file)); err == nil {
+		file = filepath.Join(directory, filepath.Base(file))
+	}
+	if absolute, err := filepath.Abs(file); err == nil {
+		return absolute
+	}
+	return filepath.Clean(file)
 }
 
 // writable says why a file cannot be written, as far as that is to be known
