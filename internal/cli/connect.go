@@ -79,7 +79,7 @@ func (a *app) token() (secret.String, error) {
 			// Either may be a leftover, and the wrong one acts as somebody else.
 			return secret.String{}, fmt.Errorf("%s and %s are both set: unset one of them, or name the file with --token-file", envToken, envTokenFile)
 		case token != "":
-			return secret.New(token), nil
+			return oneLineSecret("the token", envToken, []byte(token))
 		}
 	}
 	if name == "" {
@@ -104,9 +104,19 @@ func (a *app) readSecret(what, name string) (secret.String, error) {
 	if err != nil {
 		return secret.String{}, fmt.Errorf("read %s from %s: %w", what, name, err)
 	}
+	return oneLineSecret(what, name, content)
+}
+
+// oneLineSecret refuses what no server takes in a header, without showing it.
+func oneLineSecret(what, source string, content []byte) (secret.String, error) {
 	content = bytes.TrimSpace(content)
-	if len(content) == 0 {
-		return secret.String{}, fmt.Errorf("read %s: %s is empty", what, name)
+	switch {
+	case len(content) == 0:
+		return secret.String{}, fmt.Errorf("read %s: %s is empty", what, source)
+	case bytes.ContainsAny(content, "\r\n"):
+		return secret.String{}, fmt.Errorf("read %s: %s has several lines: leave only the one with the token", what, source)
+	case bytes.ContainsFunc(content, func(r rune) bool { return r < ' ' || r == 0x7f }):
+		return secret.String{}, fmt.Errorf("read %s: %s has a control character in it: write the token alone", what, source)
 	}
 	return secret.New(string(content)), nil
 }

@@ -46,6 +46,9 @@ type postedStatus struct {
 	Link        string      `json:"link,omitempty"`
 	// Posted says that the forge did not show it before.
 	Posted bool `json:"posted"`
+	// Failed says that the forge could not be asked or refused it, so that nobody
+	// knows what it shows.
+	Failed bool `json:"failed,omitempty"`
 }
 
 // statusReport is what `fleet status-check` shows.
@@ -288,15 +291,16 @@ func (c *commitCheck) round(ctx context.Context, posted map[string]bool) (status
 		if s.Link == "" {
 			s.Link = c.repository.Tree(c.revision, j.path)
 		}
+		failed := false
 		if c.client != nil {
 			now, err := c.client.Publish(ctx, s)
 			if err != nil {
-				troubles = append(troubles, err)
+				failed, troubles = true, append(troubles, err)
 			}
 			posted[s.Context] = posted[s.Context] || now
 		}
 		report.Statuses = append(report.Statuses, postedStatus{
-			Context: s.Context, State: s.State, Description: s.Description, Link: s.Link, Posted: posted[s.Context],
+			Context: s.Context, State: s.State, Description: s.Description, Link: s.Link, Posted: posted[s.Context], Failed: failed,
 		})
 	}
 	return report, troubles
@@ -340,6 +344,8 @@ func printStatusReport(w io.Writer, report statusReport, dryRun bool) {
 		switch {
 		case dryRun:
 			posted = "dry run"
+		case each.Failed:
+			posted = "failed"
 		case each.Posted:
 			posted = "yes"
 		}

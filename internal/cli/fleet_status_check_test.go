@@ -53,7 +53,7 @@ type shownReport struct {
 	Revision string
 	Statuses []struct {
 		Context, State, Description, Link string
-		Posted                            bool
+		Posted, Failed                    bool
 	}
 }
 
@@ -198,13 +198,15 @@ func TestAStatusCheckThatCannotBeMade(t *testing.T) {
 		args []string
 		says string
 	}{
-		"no token":         {[]string{"--forge", "github"}, "name a file with --forge-token-file"},
-		"an empty token":   {[]string{"--forge", "github", "--forge-token-file", writeFile(t, "\n")}, "is empty"},
-		"an unknown forge": {[]string{"--dry-run"}, "name it, one of github, gitlab and gitea with --forge"},
-		"no such forge":    {[]string{"--dry-run", "--forge", "svn"}, `there is no forge "svn"`},
-		"no such revision": {[]string{"--dry-run", "--forge", "github", "--revision", "nowhere"}, "name one that is there with --revision"},
-		"no such API":      {[]string{"--dry-run", "--forge", "github", "--forge-api", "http://api.example.com"}, "https URL"},
-		"no repository":    {[]string{"--dry-run", "--forge", "github", "--remote", "/srv/fleet.git"}, "no https or ssh URL"},
+		"no token":             {[]string{"--forge", "github"}, "name a file with --forge-token-file"},
+		"an empty token":       {[]string{"--forge", "github", "--forge-token-file", writeFile(t, "\n")}, "is empty"},
+		"a token of two lines": {[]string{"--forge", "github", "--forge-token-file", writeFile(t, "of-another\nof-another\n")}, "has several lines: leave only the one with the token"},
+		"a token with a NUL":   {[]string{"--forge", "github", "--forge-token-file", writeFile(t, "of-another\x00of-another")}, "has a control character in it"},
+		"an unknown forge":     {[]string{"--dry-run"}, "name it, one of github, gitlab and gitea with --forge"},
+		"no such forge":        {[]string{"--dry-run", "--forge", "svn"}, `there is no forge "svn"`},
+		"no such revision":     {[]string{"--dry-run", "--forge", "github", "--revision", "nowhere"}, "name one that is there with --revision"},
+		"no such API":          {[]string{"--dry-run", "--forge", "github", "--forge-api", "http://api.example.com"}, "https URL"},
+		"no repository":        {[]string{"--dry-run", "--forge", "github", "--remote", "/srv/fleet.git"}, "no https or ssh URL"},
 		"another's token": {[]string{"--forge", "github", "--forge-ca-file", ca, "--forge-token-file", writeFile(t, "of-another"), "--wait"},
 			"put a live one into its file"},
 	} {
@@ -215,6 +217,14 @@ func TestAStatusCheckThatCannotBeMade(t *testing.T) {
 	}
 	if len(f.Posted()) > 0 {
 		t.Errorf("posted %+v", f.Posted())
+	}
+	// Of a forge that did not answer nobody knows what it shows.
+	unasked := []string{"fleet", "status-check", "--forge", "github", "--forge-ca-file", ca, "--forge-token-file", writeFile(t, "of-another")}
+	if got := cloop(t, unasked...); got.code != 2 || !strings.Contains(got.stdout, " failed ") || strings.Contains(got.stdout, "no change") {
+		t.Errorf("exit code %d: %s", got.code, got.stdout)
+	}
+	if got := reportOf(t, cloop(t, append(unasked, "-o", "json")...)); len(got.Statuses) != 1 || got.Statuses[0].Posted || !got.Statuses[0].Failed {
+		t.Errorf("report %+v", got)
 	}
 
 	// A cluster that cannot be read gets an error, whose reason stays in the job.
