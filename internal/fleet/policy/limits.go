@@ -214,6 +214,9 @@ func (c costs) CallCost(function, overload string, args []ref.Val, result ref.Va
 // a number.
 const maxParsed = 2048
 
+// zoneCost is what reading a time zone costs.
+const zoneCost = 50
+
 // bytesPerUnit is how many bytes of a text one unit of cost goes over.
 const bytesPerUnit = 10
 
@@ -246,7 +249,11 @@ func work(function string, args []ref.Val, most uint64) (cost uint64, known bool
 		}
 	case "replace", "split":
 		m.pieces(function, args)
-	case "matches", "find", "findAll":
+	case "findAll":
+		// Each place may be one that is found, and kept.
+		m.use(float64(length(args[0])))
+		m.pattern(args)
+	case "matches", "find":
 		m.pattern(args)
 	case "url", "isURL", "quantity", "isQuantity", "semver", "isSemver":
 		if length(args[0]) > maxParsed {
@@ -254,6 +261,11 @@ func work(function string, args []ref.Val, most uint64) (cost uint64, known bool
 		}
 		m.use(float64(length(args[0])) / bytesPerUnit)
 	default:
+		if len(args) == 2 && strings.HasPrefix(function, "get") {
+			// A time of another zone: its file is read whenever that is asked.
+			m.use(zoneCost)
+			return m.spent(), true
+		}
 		return m.texts(args)
 	}
 	return m.spent(), true

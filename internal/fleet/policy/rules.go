@@ -11,6 +11,7 @@ import (
 	"sync/atomic"
 
 	"github.com/google/cel-go/cel"
+	"github.com/google/cel-go/common/ast"
 	"github.com/google/cel-go/common/types"
 	"github.com/google/cel-go/common/types/ref"
 	"github.com/google/cel-go/interpreter"
@@ -135,7 +136,13 @@ var environments = sync.OnceValues(func() (*cel.Env, error) {
 
 func compile(env *cel.Env, d *Definition, limit uint64) (*rule, []schemas.Problem) {
 	const hint = "correct the expression; the rule does not count until then"
-	checked, issues := env.Compile(d.Expression)
+	checked, issues := env.Parse(d.Expression)
+	if issues.Err() == nil {
+		if nesting(ast.NavigateAST(checked.NativeRep())) > maxNesting {
+			return nil, []schemas.Problem{d.expression.start.problem(d.expression.path, fmt.Sprintf("lists, maps and macros are nested more than %d deep", maxNesting), hint)}
+		}
+		checked, issues = env.Check(checked)
+	}
 	if issues.Err() != nil {
 		const most = 5
 		var problems []schemas.Problem

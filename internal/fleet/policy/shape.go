@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"regexp/syntax"
 	"slices"
+	"strings"
 	"sync"
 
 	"github.com/google/cel-go/cel"
@@ -35,6 +36,28 @@ func boundedMacros(env *cel.Env) []cel.Macro {
 }
 
 const isUnavailable = " is not available here: what it makes, or the time that it takes, has no bound"
+
+// maxNesting bounds lists, maps and macros within each other: to find their types
+// takes the cube of the depth.
+const maxNesting = 50
+
+// nesting is how deep they are.
+func nesting(e ast.NavigableExpr) int {
+	deepest := 0
+	for _, child := range e.Children() {
+		deepest = max(deepest, nesting(child))
+	}
+	switch e.Kind() {
+	case ast.ListKind, ast.MapKind, ast.StructKind, ast.ComprehensionKind:
+		deepest++
+	case ast.CallKind:
+		switch strings.TrimPrefix(e.AsCall().FunctionName(), "optional.") {
+		case "of", "ofNonZeroValue", "type":
+			deepest++
+		}
+	}
+	return deepest
+}
 
 // bound looks at an expression for what the bounds need to know of it, and for
 // what is not taken, in the order of the text.
