@@ -240,10 +240,11 @@ func (s *survey) roots(ctx context.Context, top string) ([]root, error) {
 // plainRoots are the directories without a kustomization that have a document of
 // cloop.dev directly in them, in files that nothing refers to, each with what
 // lies below it. Directories beside each other may be of different clusters, and
-// are never one. Above kustomizations, and at the top of the repository, a
-// directory's own files alone are a root.
+// are never one. Above kustomizations, at the top of the repository and in
+// clusters, each directory of which is a cluster's, a directory's own files alone
+// are a root.
 func (s *survey) plainRoots(ctx context.Context, top string) ([]root, error) {
-	mixed := map[string]bool{".": true}
+	mixed := map[string]bool{".": true, "clusters": true}
 	for _, dir := range s.order {
 		for above := dir; above != top && above != "."; {
 			above = path.Dir(above)

@@ -64,6 +64,7 @@ func TestRoots(t *testing.T) {
 		"plain directories":                {with(maps.Clone(flat), map[string]string{"hub/p.yaml": hubPool}), nil, []string{"clusters/eu: 1", "clusters/us: 1", "hub: 1"}},
 		"a directory of them":              {flat, []string{"clusters"}, []string{"clusters/eu: 1", "clusters/us: 1"}},
 		"one with what lies below":         {with(maps.Clone(flat), map[string]string{"clusters/eu/a/b/gpu.yaml": basePool, "clusters/eu-a/gpu.yaml": basePool}), nil, []string{"clusters/eu: 2 failed", "clusters/eu-a: 1", "clusters/us: 1"}},
+		"clusters with what lies below":    {with(maps.Clone(flat), map[string]string{"clusters/gpu.yaml": basePool}), nil, []string{"clusters: 1", "clusters/eu: 1", "clusters/us: 1"}},
 		"the top with what lies beside":    {with(maps.Clone(flat), map[string]string{"gpu.yaml": basePool}), nil, []string{".: 1", "clusters/eu: 1", "clusters/us: 1"}},
 		"plain files applied as one":       {with(maps.Clone(flat), map[string]string{"sync.yaml": poolSync("all", "./clusters", "")}), nil, []string{".: 1", "clusters: 2 failed"}},
 		"a repository applied as one":      {with(maps.Clone(flat), map[string]string{"sync.yaml": poolSync("all", ".", "")}), nil, []string{".: 3 failed"}},
