@@ -1,6 +1,10 @@
 package policy
 
-import "cloop.dev/cloop/schemas"
+import (
+	"time"
+
+	"cloop.dev/cloop/schemas"
+)
 
 // CompileWithin is Compile with another bound on one evaluation.
 func CompileWithin(definitions []*Definition, limit uint64) (*Rules, []schemas.Problem) {
@@ -9,6 +13,9 @@ func CompileWithin(definitions []*Definition, limit uint64) (*Rules, []schemas.P
 
 // SetBudget gives all evaluations together another bound.
 func (r *Rules) SetBudget(cost int64) { r.budget = cost }
+
+// SetPatience gives one evaluation another time.
+func (r *Rules) SetPatience(d time.Duration) { r.patience = d }
 
 // Bounds are what one evaluation, and all together, may cost.
 func (r *Rules) Bounds() (each uint64, all int64) { return r.limit, r.budget }

@@ -205,6 +205,22 @@ func TestRandomExpressionsEnd(t *testing.T) {
 	}
 }
 
+// An evaluation that takes longer than its cost says is stopped, and a few such
+// stop all.
+func TestEvaluationsThatTakeLongAreStopped(t *testing.T) {
+	rules, problems := parse(t, manyRules(20))
+	if len(problems) > 0 {
+		t.Fatal(problems)
+	}
+	rules.SetPatience(time.Nanosecond)
+	if found := rules.Judge(t.Context(), policy.Input{Object: pool("ExecutorPool", "gpu", nil)}); len(found) > 0 {
+		t.Error(found)
+	}
+	if stopped := rules.Stopped(); len(stopped) != 5 || !strings.Contains(stopped[4].Message, "the rules of the repository were stopped") {
+		t.Errorf("stopped are %v", stopped)
+	}
+}
+
 func FuzzExpressionsEnd(f *testing.F) {
 	f.Add(uint64(1), 6)
 	f.Fuzz(func(t *testing.T, seed uint64, depth int) {

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/google/cel-go/cel"
 	"github.com/google/cel-go/common/ast"
@@ -54,6 +55,8 @@ type Rules struct {
 	// budget is what all evaluations together may cost, spent what they did.
 	budget int64
 	spent  atomic.Int64
+	// patience is how long one evaluation may take.
+	patience time.Duration
 	// exhausted says that the whole budget is spent.
 	exhausted atomic.Bool
 }
@@ -90,7 +93,7 @@ func Compile(definitions []*Definition) (*Rules, []schemas.Problem) {
 }
 
 func compileAll(definitions []*Definition, limit uint64) (*Rules, []schemas.Problem) {
-	rules := &Rules{limit: limit, budget: maxTotalCost}
+	rules := &Rules{limit: limit, budget: maxTotalCost, patience: maxTime}
 	if len(definitions) == 0 {
 		return rules, nil
 	}
@@ -318,19 +321,27 @@ func clusterOf(root string) string {
 
 // apply evaluates a rule; nil: it holds.
 func (r *Rules) apply(ctx context.Context, one *rule, variables map[string]any) *schemas.Problem {
-	limited, cancel := context.WithTimeout(ctx, maxTime)
+	limited, cancel := context.WithTimeout(ctx, r.patience)
 	defer cancel()
 	result, details, err := one.program.ContextEval(limited, variables)
-	if details != nil && details.ActualCost() != nil {
-		cost := int64(min(*details.ActualCost(), r.limit))
-		one.spent.Add(cost)
-		if r.spent.Add(cost) > r.budget {
-			r.exhausted.Store(true)
-		}
-	}
 	cancelled := interpreter.EvalCancelledError{}
+	tooMuch := errors.As(err, &cancelled) && cancelled.Cause == interpreter.CostLimitExceeded
+	var cost int64
 	switch {
-	case errors.As(err, &cancelled) && cancelled.Cause == interpreter.CostLimitExceeded:
+	case tooMuch:
+		cost = int64(r.limit)
+	case limited.Err() != nil:
+		// What took so long was not charged: a few such end all.
+		cost = r.budget/4 + 1
+	case details != nil && details.ActualCost() != nil:
+		cost = int64(min(*details.ActualCost(), r.limit))
+	}
+	one.spent.Add(cost)
+	if r.spent.Add(cost) > r.budget {
+		r.exhausted.Store(true)
+	}
+	switch {
+	case tooMuch:
 		one.stopped.Store(true)
 		return nil
 	case ctx.Err() != nil:
