@@ -14,6 +14,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"cloop.dev/cloop/apis/v1alpha1"
+	"cloop.dev/cloop/internal/count"
 	manifests "cloop.dev/cloop/kustomize"
 )
 
@@ -413,7 +414,7 @@ func (s *scan) tooMuch() error {
 		work += 2 * n * (n + 2*open)
 	}
 	if work > maxWork {
-		return fmt.Errorf("%w: %d patches and %d objects would take kustomize minutes; put the patches of one object into one, or divide the objects among overlays", errBounds, patches, objects)
+		return fmt.Errorf("%w: %d patches of %s would take kustomize minutes; put the patches of one object into one, or divide the objects among overlays", errBounds, patches, count.Of(objects, "object"))
 	}
 	return nil
 }
