@@ -278,13 +278,24 @@ func (s *System) controllerArguments(part, controllers, namespace string) []stri
 		"--metrics-addr", s.address(metricsOf(part)), "--health-addr", s.address(healthOf(part))}
 }
 
-// Kill ends a part with SIGKILL, as a crash would.
+// Kill ends a part with SIGKILL, as a crash would, and waits until it has ended:
+// Start takes what still runs for started.
 func (s *System) Kill(part string) error {
 	if err := s.processes.Kill(part, killSignal); err != nil {
 		return fmt.Errorf("kill the %s: %w", part, err)
 	}
-	return nil
+	ctx, cancel := context.WithTimeout(context.Background(), killPatience)
+	defer cancel()
+	return until(ctx, "the "+part+" ends", func(context.Context) error {
+		if s.processes.Alive(part) {
+			return errors.New("it runs")
+		}
+		return nil
+	})
 }
+
+// killPatience is how long a process may take to end that was killed.
+const killPatience = 30 * time.Second
 
 // Start starts a part that was killed.
 func (s *System) Start(part string) error { return s.start(part) }

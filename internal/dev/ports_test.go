@@ -3,10 +3,13 @@ package dev
 import (
 	"errors"
 	"net"
+	"os"
 	"strings"
 	"syscall"
 	"testing"
 	"time"
+
+	"cloop.dev/cloop/e2e/cluster"
 )
 
 // listening is a system of which a part's port is taken by the listener.
@@ -28,6 +31,26 @@ func TestATakenPortIsNamed(t *testing.T) {
 	}
 	if err := s.portsFree(hubPart, net.Listen, time.Millisecond); err != nil {
 		t.Errorf("ports of another part: %v", err)
+	}
+}
+
+// A part that is started at once after it was killed is started anew.
+func TestWhatWasKilledHasEnded(t *testing.T) {
+	dir := t.TempDir()
+	s := &System{Dir: dir, processes: cluster.Processes{Dir: dir}}
+	for range 10 {
+		if _, err := s.processes.Start(gitPart, []string{"/bin/sleep", "60"}, os.Environ()); err != nil {
+			t.Fatal(err)
+		}
+		if err := s.Kill(gitPart); err != nil {
+			t.Fatal(err)
+		}
+		if s.processes.Alive(gitPart) {
+			t.Fatal("it was killed and runs")
+		}
+	}
+	if err := s.processes.Stop(gitPart); err != nil {
+		t.Error(err)
 	}
 }
 
