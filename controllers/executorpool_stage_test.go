@@ -30,8 +30,10 @@ const (
 	// patience is how long a test waits for what takes milliseconds.
 	patience = 30 * time.Second
 	// collectorPatience is how long it waits for the garbage collector, which
-	// looks for kinds that are new to it every half a minute.
-	collectorPatience = 2 * time.Minute
+	// looks for kinds that are new to it every half a minute, and tries an object
+	// of a kind that it does not know yet at intervals that double: after a slow
+	// start the next try may be almost three minutes off.
+	collectorPatience = 4 * time.Minute
 	// testGrace stands in for the orphan grace time.
 	testGrace = time.Second
 )
