@@ -169,8 +169,10 @@ type builder struct {
 	root *os.Root
 	// applied: see appliers; nil until somebody asks.
 	applied *[]applier
-	// surveyed is the whole repository, once roots were looked for in it.
+	// surveyed: see surveyAll; nil until somebody asks.
 	surveyed *survey
+	// whole says that roots were looked for in the whole repository.
+	whole bool
 	// kept: directory → what it renders, from the search for appliers on; taken
 	// by the first that asks.
 	kept map[string]*rendering

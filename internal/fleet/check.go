@@ -136,7 +136,7 @@ func (o Checking) Check(ctx context.Context, root string, paths ...string) (*Rep
 	if err := c.twice(ctx, b); err != nil {
 		return nil, err
 	}
-	if b.surveyed != nil {
+	if b.whole {
 		unlisted, err := b.surveyed.unlisted(ctx, c.filesWithErrors())
 		if err != nil {
 			return nil, err

@@ -100,6 +100,18 @@ func (b *builder) survey(ctx context.Context, dir string) (*survey, error) {
 	return s, nil
 }
 
+// surveyAll looks through the whole repository, once.
+func (b *builder) surveyAll(ctx context.Context) (*survey, error) {
+	if b.surveyed == nil {
+		s, err := b.survey(ctx, ".")
+		if err != nil {
+			return nil, err
+		}
+		b.surveyed = s
+	}
+	return b.surveyed, nil
+}
+
 // unsearched is a problem with a directory, or a file, that cannot be read.
 func unsearched(name string, err error) schemas.Problem {
 	if !utf8.ValidString(name) {
@@ -319,7 +331,11 @@ func (b *builder) expand(ctx context.Context, paths []string) (roots []root, pro
 		}
 		found := []root{{path: clean, kustomization: kustomization}}
 		if info, err := b.root.Stat(clean); err == nil && info.IsDir() && kustomization == "" || clean == "." {
-			s, err := b.survey(ctx, clean)
+			look := func(ctx context.Context) (*survey, error) { return b.survey(ctx, clean) }
+			if clean == "." {
+				b.whole, look = true, b.surveyAll
+			}
+			s, err := look(ctx)
 			if err != nil {
 				return nil, nil, err
 			}
@@ -332,9 +348,6 @@ func (b *builder) expand(ctx context.Context, paths []string) (roots []root, pro
 			}
 			found = b.linkedRoots(together(found, appliers, clean), appliers, clean)
 			problems = append(problems, s.problems...)
-			if clean == "." {
-				b.surveyed = s
-			}
 		}
 		for _, r := range found {
 			if !seen[r.path] {

@@ -1,6 +1,7 @@
 package fleet
 
 import (
+	"cmp"
 	"context"
 	"io/fs"
 	"maps"
@@ -29,6 +30,12 @@ type applier struct {
 	variables *Variables
 }
 
+// withinRepository is a path as objects give it, cleaned and relative to the
+// repository's root, which it cannot leave.
+func withinRepository(name string) string {
+	return cmp.Or(strings.TrimPrefix(path.Clean("/"+name), "/"), ".")
+}
+
 const fluxGroup = "kustomize.toolkit.fluxcd.io"
 
 // namesApplier says whether a text may define an applier.
@@ -55,7 +62,7 @@ func (b *builder) appliers(ctx context.Context) ([]applier, error) {
 }
 
 func (b *builder) findAppliers(ctx context.Context) ([]applier, error) {
-	s, err := b.survey(ctx, ".")
+	s, err := b.surveyAll(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -140,10 +147,7 @@ func (o *renderedObject) applier(others []applier) []applier {
 		return others
 	}
 	where, _, _ := unstructured.NestedString(obj.Object, "spec", "path")
-	found := applier{object: describe(obj), path: strings.TrimPrefix(path.Clean("/"+where), "/")}
-	if found.path == "" {
-		found.path = "."
-	}
+	found := applier{object: describe(obj), path: withinRepository(where)}
 	if _, substitutes, _ := unstructured.NestedMap(obj.Object, from...); substitutes {
 		found.variables = &Variables{values: map[string]variable{}}
 		texts, _, _ := unstructured.NestedStringMap(obj.Object, values...)
