@@ -17,6 +17,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"cloop.dev/cloop/internal/fleet/diff"
+	"cloop.dev/cloop/internal/fleet/fleettest"
 	"cloop.dev/cloop/internal/fleet/output"
 )
 
@@ -93,22 +94,7 @@ func TestOutputsAreAsShown(t *testing.T) {
 				t.Fatal(err)
 			}
 			file := filepath.Join("testdata", "golden", name+"."+extension)
-			if *update {
-				if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
-					t.Fatal(err)
-				}
-				if err := os.WriteFile(file, data, 0o644); err != nil {
-					t.Fatal(err)
-				}
-				continue
-			}
-			want, err := os.ReadFile(file)
-			if err != nil {
-				t.Fatal(err)
-			}
-			if string(data) != string(want) {
-				t.Errorf("%s of %s is\n%s\nwant\n%s\n(go test -run %s ./internal/fleet/diff -update writes it)", format, name, data, want, t.Name())
-			}
+			fleettest.Golden(t, file, data, *update)
 		}
 	}
 }

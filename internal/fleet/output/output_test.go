@@ -12,6 +12,7 @@ import (
 	"unicode/utf8"
 
 	"cloop.dev/cloop/internal/fleet"
+	"cloop.dev/cloop/internal/fleet/fleettest"
 	"cloop.dev/cloop/internal/fleet/output"
 	"cloop.dev/cloop/schemas"
 )
@@ -134,22 +135,7 @@ func TestOutputsAreAsShown(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			for format, data := range rendered(t, result) {
 				file := filepath.Join("testdata", "golden", name, extensions[format])
-				if *update {
-					if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
-						t.Fatal(err)
-					}
-					if err := os.WriteFile(file, data, 0o644); err != nil {
-						t.Fatal(err)
-					}
-					continue
-				}
-				want, err := os.ReadFile(file)
-				if err != nil {
-					t.Fatal(err)
-				}
-				if string(data) != string(want) {
-					t.Errorf("%s is\n%s\nwant\n%s\n(go test -run %s ./internal/fleet/output -update writes it)", format, data, want, t.Name())
-				}
+				fleettest.Golden(t, file, data, *update)
 			}
 		})
 	}
