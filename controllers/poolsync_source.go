@@ -171,7 +171,7 @@ func (r *poolSyncReconciler) build(ctx context.Context, p *syncPass) *stageError
 	if m.newest != nil && m.newest.revision == p.status.LastAttemptedRevision && m.newest.path == p.sync.Spec.Path && m.newest.variables == variables.Digest() {
 		return m.newest.refusal
 	}
-	b, err := r.buildAt(ctx, p, p.commit, p.sync.Spec.Path, p.status.LastAttemptedRevision)
+	b, err := r.buildAt(ctx, p, p.commit, p.sync.Spec.Path, p.status.LastAttemptedRevision, variables)
 	if err != nil {
 		return err
 	}
@@ -180,11 +180,7 @@ func (r *poolSyncReconciler) build(ctx context.Context, p *syncPass) *stageError
 }
 
 // buildAt renders a path at a commit. A refusal is the build's, an error may pass.
-func (r *poolSyncReconciler) buildAt(ctx context.Context, p *syncPass, commit, path, revision string) (*build, *stageError) {
-	variables, err := r.variables(ctx, p.sync)
-	if err != nil {
-		return nil, transient(v1alpha1.ReasonBuildFailed, err)
-	}
+func (r *poolSyncReconciler) buildAt(ctx context.Context, p *syncPass, commit, path, revision string, variables *fleet.Variables) (*build, *stageError) {
 	b := &build{commit: commit, path: path, revision: revision, variables: variables.Digest(), byID: map[objectID]*unstructured.Unstructured{}}
 	// By its hash: the branch may have moved since it was resolved.
 	tree, err := p.memory.git.Checkout(ctx, fleet.Ref{Commit: commit})
@@ -240,9 +236,13 @@ func (r *poolSyncReconciler) rebuild(ctx context.Context, p *syncPass, commit, p
 			return nil, transient(v1alpha1.ReasonSourceUnavailable, err)
 		}
 	}
-	b, err := r.buildAt(ctx, p, commit, path, revision)
+	variables, err := r.variables(ctx, p.sync)
 	if err != nil {
-		return nil, err
+		return nil, transient(v1alpha1.ReasonBuildFailed, err)
+	}
+	b, failure := r.buildAt(ctx, p, commit, path, revision, variables)
+	if failure != nil {
+		return nil, failure
 	}
 	return b, b.refusal
 }
