@@ -18,6 +18,25 @@ const maxEntries = 2000
 // entries: path, as the library writes it → how many there were.
 type cutShort map[string]int
 
+// tooLong says whether a list or a map in a value has more than maxEntries
+// entries. Of hardly any document it is true, so that is asked first.
+func tooLong(value any) bool {
+	switch value := value.(type) {
+	case []any:
+		return len(value) > maxEntries || slices.ContainsFunc(value, tooLong)
+	case map[string]any:
+		if len(value) > maxEntries {
+			return true
+		}
+		for _, child := range value {
+			if tooLong(child) {
+				return true
+			}
+		}
+	}
+	return false
+}
+
 // cut takes what is beyond maxEntries out of the lists and maps of a value, in
 // place: the last items of a list, the last keys of a map. Whatever is beyond
 // the bound of its schema is refused all the same, since maxEntries is too.

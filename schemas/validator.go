@@ -199,7 +199,9 @@ func (c *verdict) decode() bool {
 		}
 	}
 	delete(c.object.Object, "status")
-	c.short.cut("", c.object.Object, c.kind.structural)
+	if tooLong(c.object.Object) {
+		c.short.cut("", c.object.Object, c.kind.structural)
+	}
 	if c.old == nil {
 		return true
 	}
