@@ -1,6 +1,7 @@
 package hub
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -125,28 +126,8 @@ func (p *poster) run(ctx context.Context) {
 		}
 	}()
 	for ctx.Err() == nil {
-		wait := p.round(ctx)
-		if !p.sleep(ctx, wait) {
-			return
-		}
+		sleep(ctx, p.clock, cmp.Or(p.round(ctx), never), p.wake)
 	}
-}
-
-// sleep waits for a while, for ever where that is 0, or until there is more to
-// say.
-func (p *poster) sleep(ctx context.Context, wait time.Duration) bool {
-	var over <-chan time.Time
-	if wait > 0 {
-		timer := p.clock.NewTimer(wait)
-		defer timer.Stop()
-		over = timer.C()
-	}
-	select {
-	case <-p.wake:
-	case <-over:
-	case <-ctx.Done():
-	}
-	return ctx.Err() == nil
 }
 
 // round tries every status that waits, and returns how long to wait before the
