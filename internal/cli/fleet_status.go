@@ -13,6 +13,7 @@ import (
 
 	"cloop.dev/cloop/apis/hubv1"
 	"cloop.dev/cloop/apis/v1alpha1"
+	"cloop.dev/cloop/internal/fleet"
 )
 
 // syncStatus is one sync of either surface: the hub's, or a PoolSync.
@@ -153,7 +154,7 @@ func printStatus(w io.Writer, status fleetStatus) {
 // "main@sha1:…".
 func shortCommit(revision string) string {
 	if at := strings.LastIndexByte(revision, ':'); at >= 0 {
-		return revision[:at+1] + shortRevision(revision[at+1:])
+		return revision[:at+1] + fleet.Short(revision[at+1:])
 	}
-	return shortRevision(revision)
+	return fleet.Short(revision)
 }

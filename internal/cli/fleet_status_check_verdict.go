@@ -10,6 +10,7 @@ import (
 
 	"cloop.dev/cloop/apis/v1alpha1"
 	"cloop.dev/cloop/internal/count"
+	"cloop.dev/cloop/internal/fleet"
 	"cloop.dev/cloop/internal/forge"
 )
 
@@ -98,7 +99,7 @@ func judgeSync(revision string, sync syncStatus, before lineage) (forge.State, s
 	case failed && noSource:
 		return forge.Error, "not seen yet: " + told(sync)
 	case failed && before(revision, attempted):
-		return forge.Failure, fmt.Sprintf("not applied, nor is %s, which follows it: %s", shortRevision(attempted), told(sync))
+		return forge.Failure, fmt.Sprintf("not applied, nor is %s, which follows it: %s", fleet.Short(attempted), told(sync))
 	case sync.Suspended:
 		return forge.Pending, "not applied: the sync is suspended"
 	case attempted == revision:
@@ -106,7 +107,7 @@ func judgeSync(revision string, sync syncStatus, before lineage) (forge.State, s
 	case applied == "":
 		return forge.Pending, "not seen yet: nothing was applied so far"
 	}
-	return forge.Pending, "not seen yet: " + shortRevision(applied) + " is applied"
+	return forge.Pending, "not seen yet: " + fleet.Short(applied) + " is applied"
 }
 
 // judgeApplied is the verdict on a commit that is applied, alone or with a later
@@ -114,7 +115,7 @@ func judgeSync(revision string, sync syncStatus, before lineage) (forge.State, s
 func judgeApplied(revision, applied string, sync syncStatus) (forge.State, string) {
 	text := "applied"
 	if applied != revision {
-		text += " with " + shortRevision(applied) + ", which follows it"
+		text += " with " + fleet.Short(applied) + ", which follows it"
 	}
 	switch {
 	case sync.Drift > 0:

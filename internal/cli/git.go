@@ -10,6 +10,8 @@ import (
 	"strings"
 	"syscall"
 	"time"
+
+	"cloop.dev/cloop/internal/fleet"
 )
 
 // remoteTimeout bounds asking a remote for its branches: a comparison of what is
@@ -52,7 +54,7 @@ func (s standing) notes() []string {
 	case s.upstream == "":
 		notes = append(notes, "the branch follows no remote, so whether its commits are pushed is not known: set one with `git branch --set-upstream-to`")
 	case s.published != s.head:
-		notes = append(notes, fmt.Sprintf("commit %s is not pushed to %s, which hub and clusters follow", shortRevision(s.head), s.upstream))
+		notes = append(notes, fmt.Sprintf("commit %s is not pushed to %s, which hub and clusters follow", fleet.Short(s.head), s.upstream))
 	}
 	if s.behind {
 		notes = append(notes, fmt.Sprintf("%s has commits that this clone has not: run `git pull` and compare again", s.upstream))
@@ -156,7 +158,7 @@ func (s *standing) compare(ctx context.Context, root, tip, fetched string) {
 func exportTree(ctx context.Context, root, revision string) (dir string, err error) {
 	scratch, err := os.MkdirTemp("", "cloop-drift-")
 	if err != nil {
-		return "", fmt.Errorf("make room for revision %s: %w", shortRevision(revision), err)
+		return "", fmt.Errorf("make room for revision %s: %w", fleet.Short(revision), err)
 	}
 	dir = filepath.Join(scratch, "tree")
 	index := "GIT_INDEX_FILE=" + filepath.Join(scratch, "index")
@@ -168,7 +170,7 @@ func exportTree(ctx context.Context, root, revision string) (dir string, err err
 		err = os.MkdirAll(dir, 0o700)
 	}
 	if err != nil {
-		return "", errors.Join(fmt.Errorf("read revision %s of %s: %w", shortRevision(revision), root, err), os.RemoveAll(scratch))
+		return "", errors.Join(fmt.Errorf("read revision %s of %s: %w", fleet.Short(revision), root, err), os.RemoveAll(scratch))
 	}
 	return dir, nil
 }

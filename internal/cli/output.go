@@ -251,11 +251,3 @@ func age(now, then time.Time) string {
 	}
 	return fmt.Sprintf("%dd", int(d.Hours()/24))
 }
-
-// shortRevision is the part of a commit hash that people recognise.
-func shortRevision(revision string) string {
-	if len(revision) > 12 {
-		return revision[:12]
-	}
-	return revision
-}

@@ -12,6 +12,7 @@ import (
 
 	"cloop.dev/cloop/apis/hubv1"
 	"cloop.dev/cloop/internal/count"
+	"cloop.dev/cloop/internal/fleet"
 	"cloop.dev/cloop/internal/hubclient"
 )
 
@@ -290,7 +291,7 @@ func printPool(w io.Writer, p hubv1.Pool, runners []hubv1.PoolRunner) {
 		row(w, "Cordoned:", fmt.Sprintf("%s (by %s, %s ago)", p.Cordon.Reason, p.Cordon.By, age(time.Now(), p.Cordon.At)))
 	}
 	if p.Source != nil {
-		row(w, "Managed by:", fmt.Sprintf("Git: %s %s at %s", p.Source.Repository, p.Source.Path, shortRevision(p.Source.Revision)))
+		row(w, "Managed by:", fmt.Sprintf("Git: %s %s at %s", p.Source.Repository, p.Source.Path, fleet.Short(p.Source.Revision)))
 	}
 	row(w, "Max runners:", p.MaxRunners)
 	row(w, "Labels:", dash(joinLabels(p.Labels)))
@@ -325,7 +326,7 @@ func managedBy(p hubv1.Pool) string {
 	if p.Source == nil {
 		return "-"
 	}
-	return "Git@" + shortRevision(p.Source.Revision)
+	return "Git@" + fleet.Short(p.Source.Revision)
 }
 
 func contact(c hubv1.ControllerContact) string {

@@ -14,6 +14,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"cloop.dev/cloop/apis/hubv1"
+	"cloop.dev/cloop/internal/fleet"
 	"cloop.dev/cloop/internal/hubclient"
 )
 
@@ -131,7 +132,7 @@ func (a *app) newRunListCommand() *cobra.Command {
 			return a.show(hubv1.RunList{Items: listed(runs)}, func(w io.Writer) {
 				row(w, "RUN", "PROJECT", "STATE", "EXIT", "COMMIT", "AGE", "COMMAND")
 				for _, r := range runs {
-					row(w, r.ID, r.Project, r.State, exitText(r), dash(shortRevision(r.Commit)), age(time.Now(), r.QueuedAt), shortCommand(r.Command))
+					row(w, r.ID, r.Project, r.State, exitText(r), dash(fleet.Short(r.Commit)), age(time.Now(), r.QueuedAt), shortCommand(r.Command))
 				}
 			})
 		},

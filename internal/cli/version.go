@@ -6,6 +6,8 @@ import (
 	"runtime/debug"
 
 	"github.com/spf13/cobra"
+
+	"cloop.dev/cloop/internal/fleet"
 )
 
 // version is set by the linker for a release: -X …/internal/cli.version=1.2.3.
@@ -38,7 +40,7 @@ func buildVersion() build {
 	if b.Version == "" {
 		b.Version = "edge"
 		if b.Commit != "" {
-			b.Version += "-" + shortRevision(b.Commit)
+			b.Version += "-" + fleet.Short(b.Commit)
 		}
 	}
 	if changed {

@@ -37,10 +37,8 @@ const maxCause = 2048
 func (f *fault) Error() string {
 	// It may quote a server or a committer, and ends up on terminals.
 	cause := printable.Line(secret.Redact(strings.Join(strings.Fields(f.cause.Error()), " ")))
-	if len(cause) > maxCause {
-		cause = strings.ToValidUTF8(cause[:maxCause], "") + "…"
-	}
-	return fmt.Sprintf("%s: %s: %s", secret.Redact(f.doing), strings.TrimRight(cause, ": "), f.remedy)
+	cause = strings.TrimRight(printable.Clip(cause, maxCause), ": ")
+	return fmt.Sprintf("%s: %s: %s", secret.Redact(f.doing), cause, f.remedy)
 }
 
 func (f *fault) Unwrap() []error { return []error{f.kind, f.cause} }

@@ -19,6 +19,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"cloop.dev/cloop/apis/v1alpha1"
+	"cloop.dev/cloop/internal/printable"
 	"cloop.dev/cloop/schemas"
 )
 
@@ -233,6 +234,9 @@ func (o *renderedObject) about(rule, path, message string) schemas.Problem {
 	return problem
 }
 
+// maxQuoted bounds how much of a text with variables is quoted, in bytes.
+const maxQuoted = 80
+
 // unresolved are the variables of the object that have no value, each at the
 // field that speaks of it.
 func (o *renderedObject) unresolved(v *Variables) []schemas.Problem {
@@ -245,7 +249,7 @@ func (o *renderedObject) unresolved(v *Variables) []schemas.Problem {
 		path := printPath(o.Object.Object, pointer)
 		tree, err := parseText(text)
 		if err != nil {
-			problems = append(problems, o.locate(o.about(RuleSubstitution, path, fmt.Sprintf("%q cannot be replaced: %s", shortened(text), err))))
+			problems = append(problems, o.locate(o.about(RuleSubstitution, path, fmt.Sprintf("%q cannot be replaced: %s", printable.Clip(text, maxQuoted), err))))
 			return
 		}
 		for _, name := range v.missing(tree.Root) {
@@ -259,14 +263,6 @@ func (o *renderedObject) unresolved(v *Variables) []schemas.Problem {
 		return cmp.Or(cmp.Compare(a.Path, b.Path), cmp.Compare(a.Message, b.Message))
 	})
 	return problems
-}
-
-func shortened(text string) string {
-	const most = 80
-	if len(text) > most {
-		return strings.ToValidUTF8(text[:most], "") + "…"
-	}
-	return text
 }
 
 // missing are the variables of a text without a value and without a default.

@@ -19,6 +19,7 @@ import (
 	"cloop.dev/cloop/internal/count"
 	"cloop.dev/cloop/internal/fleet"
 	"cloop.dev/cloop/internal/hub/store"
+	"cloop.dev/cloop/internal/printable"
 	"cloop.dev/cloop/internal/retry"
 	"cloop.dev/cloop/internal/secret"
 	"cloop.dev/cloop/schemas"
@@ -211,7 +212,7 @@ func (f *follower) once(ctx context.Context) time.Time {
 	record.LastRun = &now
 	wait := f.jittered(f.config.Interval)
 	if err != nil {
-		record.State, record.Message = hubv1.SyncFailed, store.Clip(secret.Redact(err.Error()), maxMessage)
+		record.State, record.Message = hubv1.SyncFailed, printable.Clip(secret.Redact(err.Error()), maxMessage)
 		if errors.Is(err, fleet.ErrSource) {
 			wait = f.retry(ctx, nil)
 		}

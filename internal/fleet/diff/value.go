@@ -6,6 +6,7 @@ import (
 	"strconv"
 	"strings"
 
+	"cloop.dev/cloop/internal/printable"
 	"cloop.dev/cloop/internal/secret"
 )
 
@@ -133,14 +134,7 @@ func plain(key string, value any, depth int) any {
 }
 
 // bounded shortens a text and says by how much.
-func bounded(text string) string { return clipped(text, maxShown) }
-
-func clipped(text string, n int) string {
-	if len(text) <= n {
-		return text
-	}
-	return strings.ToValidUTF8(text[:n], "") + "… (" + strconv.Itoa(len(text)-n) + " bytes more)"
-}
+func bounded(text string) string { return printable.Abridge(text, maxShown) }
 
 // written is a value as it is told to people; a dash stands for none.
 func written(value any) string {

@@ -1,9 +1,7 @@
 package output
 
 import (
-	"fmt"
 	"strings"
-	"unicode/utf8"
 
 	"cloop.dev/cloop/internal/printable"
 	"cloop.dev/cloop/schemas"
@@ -23,26 +21,14 @@ const (
 // others are shown become escapes. It is fit for XML too.
 func visible(text string) string { return printable.Line(text) }
 
-// clip shortens text to about n bytes and says by how much.
-func clip(text string, n int) string {
-	if len(text) <= n {
-		return text
-	}
-	end := n
-	for end > 0 && !utf8.RuneStart(text[end]) {
-		end--
-	}
-	return fmt.Sprintf("%s… (%d bytes more)", text[:end], len(text)-end)
-}
-
 // cleaned is the problem with each of its texts visible and bounded.
 func cleaned(problem schemas.Problem) schemas.Problem {
 	problem.File = visible(problem.File)
-	problem.Object = clip(visible(problem.Object), maxName)
-	problem.Path = clip(visible(problem.Path), maxName)
-	problem.Message = clip(visible(problem.Message), maxMessage)
-	problem.Hint = clip(visible(problem.Hint), maxMessage)
-	problem.Rule = clip(visible(problem.Rule), maxName)
+	problem.Object = printable.Abridge(visible(problem.Object), maxName)
+	problem.Path = printable.Abridge(visible(problem.Path), maxName)
+	problem.Message = printable.Abridge(visible(problem.Message), maxMessage)
+	problem.Hint = printable.Abridge(visible(problem.Hint), maxMessage)
+	problem.Rule = printable.Abridge(visible(problem.Rule), maxName)
 	return problem
 }
 

@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"cloop.dev/cloop/internal/fleet"
+	"cloop.dev/cloop/internal/printable"
 	"cloop.dev/cloop/schemas"
 )
 
@@ -145,12 +146,12 @@ func junitSuiteOf(report *fleet.Report, name string, kept map[int]bool, has func
 		}
 		suite.Cases = append(suite.Cases, junitCaseOf(subject, failuresOf(report, subject)))
 	}
-	suite.Out = clip(strings.Join(warnings, "\n"), maxFailure)
+	suite.Out = printable.Abridge(strings.Join(warnings, "\n"), maxFailure)
 	return suite
 }
 
 func junitCaseOf(subject *fleet.Subject, failures []schemas.Problem) junitCase {
-	c := junitCase{Name: clip(visible(subject.Object), maxName)}
+	c := junitCase{Name: printable.Abridge(visible(subject.Object), maxName)}
 	if c.Name == "" {
 		c.Name = visible(subject.File)
 	}
@@ -170,7 +171,7 @@ func junitCaseOf(subject *fleet.Subject, failures []schemas.Problem) junitCase {
 	if more := len(failures) - 1; more > 0 {
 		message += fmt.Sprintf(" (and %s more)", count(more, "error"))
 	}
-	c.Failure = &junitFailure{Message: message, Type: cleaned(failures[0]).Rule, Text: clip(strings.Join(lines, "\n"), maxFailure)}
+	c.Failure = &junitFailure{Message: message, Type: cleaned(failures[0]).Rule, Text: printable.Abridge(strings.Join(lines, "\n"), maxFailure)}
 	return c
 }
 

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"strings"
 
+	"cloop.dev/cloop/internal/printable"
 	"cloop.dev/cloop/schemas"
 )
 
@@ -30,7 +31,7 @@ func markdown(result *Result, _ Options) ([]byte, error) {
 		paragraphs = append(paragraphs, result.looked()+" checked.")
 	}
 	if reason := result.reason(); reason != "" {
-		paragraphs = append(paragraphs, "Not all could be checked: "+prose(clip(reason, maxMessage/2)))
+		paragraphs = append(paragraphs, "Not all could be checked: "+prose(printable.Abridge(reason, maxMessage/2)))
 	}
 	if note := result.bears(); note != "" {
 		paragraphs = append(paragraphs, prose(note))
@@ -89,11 +90,11 @@ func markdownGroup(g group) string {
 func (o owner) markdown() string {
 	switch {
 	case o.pool != "":
-		return "Pool " + code(clip(visible(o.pool), maxName))
+		return "Pool " + code(printable.Abridge(visible(o.pool), maxName))
 	case o.object != "":
-		return code(clip(visible(o.object), maxName))
+		return code(printable.Abridge(visible(o.object), maxName))
 	}
-	return "File " + code(clip(visible(o.file), maxName))
+	return "File " + code(printable.Abridge(visible(o.file), maxName))
 }
 
 // markdownEntry is an item of a list: sign, place, field, message and rule; then
@@ -108,15 +109,15 @@ func markdownEntry(e entry) string {
 	place.Object, place.Path, place.Message, place.Hint = "", "", "", ""
 	parts := []string{"- " + sign}
 	if at := strings.TrimSuffix(place.String(), ": "); at != "" {
-		parts = append(parts, code(clip(at, maxMessage)))
+		parts = append(parts, code(printable.Abridge(at, maxMessage)))
 	}
 	if p.Path != "" {
 		parts = append(parts, code(p.Path))
 	}
-	parts = append(parts, prose(clip(p.Message, maxMessage/2)), fmt.Sprintf("([%s](%s))", code(p.Rule), helpURL(e.Rule)))
+	parts = append(parts, prose(printable.Abridge(p.Message, maxMessage/2)), fmt.Sprintf("([%s](%s))", code(p.Rule), helpURL(e.Rule)))
 	lines := []string{strings.Join(parts, " ")}
 	if p.Hint != "" {
-		lines = append(lines, "**What to do:** "+prose(clip(p.Hint, maxMessage/2)))
+		lines = append(lines, "**What to do:** "+prose(printable.Abridge(p.Hint, maxMessage/2)))
 	}
 	if shown := shownIn(e); shown != "" {
 		lines = append(lines, "Shows in "+shown)
@@ -131,7 +132,7 @@ func shownIn(e entry) string {
 	var shown []string
 	for _, root := range e.roots {
 		if root != "." && !strings.HasPrefix(e.File, root+"/") && e.File != root {
-			shown = append(shown, code(clip(visible(root), maxName)))
+			shown = append(shown, code(printable.Abridge(visible(root), maxName)))
 		}
 	}
 	if more := len(shown) - most; more > 0 {

@@ -7,6 +7,7 @@ import (
 
 	"cloop.dev/cloop/apis/v1alpha1"
 	"cloop.dev/cloop/internal/fleet"
+	"cloop.dev/cloop/internal/printable"
 	"cloop.dev/cloop/schemas"
 )
 
@@ -97,7 +98,7 @@ func (r *Result) Err(spell func(string) string) error {
 // reason is Err in the repository's terms, on one line; empty where there is none.
 func (r *Result) reason() string {
 	if err := r.Err(nil); err != nil {
-		return clip(visible(err.Error()), maxMessage)
+		return printable.Abridge(visible(err.Error()), maxMessage)
 	}
 	return ""
 }

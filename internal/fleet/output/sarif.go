@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"cloop.dev/cloop/internal/fleet"
+	"cloop.dev/cloop/internal/printable"
 	"cloop.dev/cloop/schemas"
 )
 
@@ -184,7 +185,7 @@ func (r *sarifRules) rule(problem *schemas.Problem) fleet.Rule {
 	}
 	for _, rule := range r.known {
 		if rule.ID == problem.Rule {
-			rule.Meaning, rule.Remedy = clip(visible(rule.Meaning), maxMessage), clip(visible(rule.Remedy), maxMessage)
+			rule.Meaning, rule.Remedy = printable.Abridge(visible(rule.Meaning), maxMessage), printable.Abridge(visible(rule.Remedy), maxMessage)
 			return rule
 		}
 	}
@@ -217,7 +218,7 @@ func sarifSuppressed(report *fleet.Report, rules *sarifRules, room int) []sarifR
 }
 
 func suppressionOf(ignored fleet.Ignored) sarifSuppression {
-	suppression := sarifSuppression{Kind: "external", Status: "accepted", Justification: clip(visible(ignored.Reason), maxMessage)}
+	suppression := sarifSuppression{Kind: "external", Status: "accepted", Justification: printable.Abridge(visible(ignored.Reason), maxMessage)}
 	if ignored.By == "comment" {
 		suppression.Kind = "inSource"
 	}
@@ -229,7 +230,7 @@ func suppressionOf(ignored fleet.Ignored) sarifSuppression {
 
 func sarifRuleOf(rule fleet.Rule) sarifRule {
 	return sarifRule{
-		ID: clip(visible(rule.ID), maxName), ShortDescription: sarifText(firstSentence(rule.Meaning)), FullDescription: sarifText(rule.Meaning),
+		ID: printable.Abridge(visible(rule.ID), maxName), ShortDescription: sarifText(firstSentence(rule.Meaning)), FullDescription: sarifText(rule.Meaning),
 		Help: sarifText(rule.Meaning + " What to do: " + rule.Remedy + "."), HelpURI: helpURL(rule.ID),
 		Configuration: sarifConfiguration{level(rule.Severity)},
 	}
@@ -264,7 +265,7 @@ func sarifResultOf(of owner, e entry, rule int) sarifResult {
 	return sarifResult{
 		RuleID: p.Rule, RuleIndex: rule, Level: level(p.Severity), Message: sarifText(described(*e.Problem)),
 		Locations: sarifLocations(e.Problem), PartialFingerprints: map[string]string{fingerprintName: e.print},
-		Properties: sarifProperties{Pool: clip(visible(of.pool), maxName), Field: p.Path, Remedy: p.Hint, Roots: roots},
+		Properties: sarifProperties{Pool: printable.Abridge(visible(of.pool), maxName), Field: p.Path, Remedy: p.Hint, Roots: roots},
 	}
 }
 
@@ -280,7 +281,7 @@ func sarifLocations(problem *schemas.Problem) []sarifLocation {
 		location.Physical.Region = &sarifRegion{StartLine: problem.Line, StartColumn: problem.Column}
 	}
 	if problem.Object != "" {
-		location.Logical = []sarifLogical{{FullyQualifiedName: clip(visible(problem.Object), maxName), Kind: "object"}}
+		location.Logical = []sarifLogical{{FullyQualifiedName: printable.Abridge(visible(problem.Object), maxName), Kind: "object"}}
 	}
 	return []sarifLocation{location}
 }

@@ -3,9 +3,9 @@ package policy
 import (
 	"fmt"
 	"strconv"
-	"strings"
 	"time"
 
+	"cloop.dev/cloop/internal/printable"
 	"cloop.dev/cloop/schemas"
 )
 
@@ -69,8 +69,5 @@ func (i *Ignore) problem(rule, message, hint string) schemas.Problem {
 
 func quoted(text string) string {
 	const most = 80
-	if len(text) > most {
-		text = strings.ToValidUTF8(text[:most], "") + "…"
-	}
-	return strconv.Quote(text)
+	return strconv.Quote(printable.Clip(text, most))
 }

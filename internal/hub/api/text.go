@@ -9,7 +9,7 @@ import (
 	"unicode/utf8"
 
 	"cloop.dev/cloop/apis/hubv1"
-	"cloop.dev/cloop/internal/hub/store"
+	"cloop.dev/cloop/internal/printable"
 )
 
 const (
@@ -113,7 +113,7 @@ func (s *scan) text() string {
 		message = messageSurrogate
 	}
 	if message != "" && len(s.found) < maxTextErrors {
-		s.found = append(s.found, hubv1.FieldError{Location: store.Clip(strings.Join(s.path, ""), maxLocation), Message: message})
+		s.found = append(s.found, hubv1.FieldError{Location: printable.Clip(strings.Join(s.path, ""), maxLocation), Message: message})
 	}
 	var text string
 	_ = json.Unmarshal(token, &text) // the document is valid

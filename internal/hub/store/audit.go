@@ -3,6 +3,8 @@ package store
 import (
 	"context"
 	"time"
+
+	"cloop.dev/cloop/internal/printable"
 )
 
 // Actions of the audit trail and of Events.
@@ -63,7 +65,7 @@ func (tx *Tx) audit(r record) error {
 	if err != nil {
 		return err
 	}
-	r.detail = Clip(r.detail, 1024)
+	r.detail = printable.Clip(r.detail, 1024)
 	if _, err := tx.exec("INSERT INTO audit (at, actor, action, pool, object, state, detail) VALUES (?, ?, ?, ?, ?, ?, ?)",
 		nano(tx.now), r.actor, r.action, pool, r.object, r.state, r.detail); err != nil {
 		return err

@@ -8,7 +8,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"strings"
 	"time"
 )
 
@@ -112,15 +111,6 @@ func newID(kind string) string {
 	var raw [10]byte
 	_, _ = rand.Read(raw[:])
 	return kind + "_" + idEncoding.EncodeToString(raw[:])
-}
-
-// Clip bounds a text that others wrote to a number of bytes and an ellipsis, at
-// a character's edge.
-func Clip(text string, limit int) string {
-	if len(text) <= limit {
-		return text
-	}
-	return strings.ToValidUTF8(text[:limit], "") + "…"
 }
 
 func typeName(value any) string { return fmt.Sprintf("%T", value) }

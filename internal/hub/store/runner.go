@@ -10,6 +10,7 @@ import (
 	"cloop.dev/cloop/internal/count"
 	"cloop.dev/cloop/internal/hub/problem"
 	"cloop.dev/cloop/internal/hub/token"
+	"cloop.dev/cloop/internal/printable"
 )
 
 // Runner is a runner that has proved who it is.
@@ -290,7 +291,7 @@ func goneText(request hubv1.GoneRequest) string {
 	if request.Message != "" {
 		b.WriteString(": " + request.Message)
 	}
-	return Clip(b.String(), 1024)
+	return printable.Clip(b.String(), 1024)
 }
 
 func (tx *Tx) runnerOf(c Credential, id string) (runnerRow, error) {

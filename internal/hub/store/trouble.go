@@ -15,6 +15,7 @@ import (
 
 	"cloop.dev/cloop/apis/hubv1"
 	"cloop.dev/cloop/internal/hub/problem"
+	"cloop.dev/cloop/internal/printable"
 )
 
 // Trouble says what is the matter with the place where the hub keeps its
@@ -89,7 +90,7 @@ func inspect(ctx context.Context, db *sql.DB) error {
 			return err
 		}
 		if len(found) != 1 || found[0] != "ok" {
-			return fmt.Errorf("%w: table %s: %s", ErrDamaged, table, Clip(fmt.Sprint(found), 512))
+			return fmt.Errorf("%w: table %s: %s", ErrDamaged, table, printable.Clip(fmt.Sprint(found), 512))
 		}
 	}
 	return nil
