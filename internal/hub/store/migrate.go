@@ -9,7 +9,7 @@ import (
 	"io/fs"
 )
 
-//go:embed migrations/*.sql
+//go:embed migrations/sqlite/*.sql
 var migrations embed.FS
 
 // ErrNewer says that the database was written by a newer hub.
@@ -25,7 +25,7 @@ func migrate(ctx context.Context, db *sql.DB) error {
 	if err := db.QueryRowContext(ctx, "SELECT COALESCE(MAX(version), 0) FROM schema_version").Scan(&have); err != nil {
 		return fmt.Errorf("read the schema's version: %w", err)
 	}
-	files, err := fs.Glob(migrations, "migrations/*.sql")
+	files, err := fs.Glob(migrations, "migrations/sqlite/*.sql")
 	if err != nil {
 		return err
 	}

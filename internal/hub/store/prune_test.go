@@ -285,12 +285,12 @@ func TestWhatIsNotOverCannotBeRemoved(t *testing.T) {
 // A database of the first schema, with what it may hold, is brought up to date.
 func TestADatabaseFromBeforeRetentionIsBroughtUpToDate(t *testing.T) {
 	dir := t.TempDir()
-	first, err := os.ReadFile("migrations/0001_init.sql")
+	first, err := os.ReadFile("migrations/sqlite/0001_init.sql")
 	check(t, err)
 	db := looking(t, dir)
 	for _, statement := range []string{
 		"CREATE TABLE schema_version (version INTEGER PRIMARY KEY, name TEXT NOT NULL) STRICT", string(first),
-		"INSERT INTO schema_version VALUES (1, 'migrations/0001_init.sql')",
+		"INSERT INTO schema_version VALUES (1, 'migrations/sqlite/0001_init.sql')",
 		`INSERT INTO pools (id, name, state, definition, revision, feed, created_at) VALUES ('p', 'gpu', 'active', '{"maxRunners":1}', 1, 1, 1)`,
 		"INSERT INTO credentials (id, pool_id, hash, created_at) VALUES ('c', 'p', 'h', 1)",
 		`INSERT INTO runners (id, pool_id, credential_id, key, state, token_hash, token_expires_at, created_at, retired_at, revision)
