@@ -3,30 +3,11 @@ package cli_test
 import (
 	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
-	"sync"
-	"syscall"
 	"testing"
 	"time"
 )
-
-// builtOnce is the binary that benchmarks run: as `make build` makes it, because
-// what a process costs is mostly its binary.
-var builtOnce = sync.OnceValues(func() (string, error) {
-	dir, err := os.MkdirTemp("", "cloop-bench-")
-	if err != nil {
-		return "", err
-	}
-	binary := filepath.Join(dir, "cloop")
-	build := exec.Command("go", "build", "-ldflags", "-s -w", "-o", binary, "cloop.dev/cloop/cmd/cloop")
-	build.Env = append(os.Environ(), "CGO_ENABLED=0", "GOFLAGS=")
-	if printed, err := build.CombinedOutput(); err != nil {
-		return "", fmt.Errorf("%w: %s", err, printed)
-	}
-	return binary, nil
-})
 
 // poolFiles writes pools in plain directories, a hundred files in each.
 func poolFiles(b *testing.B, count int) string {
@@ -77,31 +58,25 @@ spec:
 }
 
 // benchmarkProcess runs a command line in a directory as a process of its own,
-// which must exit with the code and print the text. Beside the time it reports
-// the processor time, which a busy machine changes less, and the most memory that
-// was resident. A unit names what the command does.
+// which must exit with the code and print the text. A unit names what the command
+// does.
 func benchmarkProcess(b *testing.B, unit, dir string, code int, want string, args ...string) {
-	binary, err := builtOnce()
-	if err != nil {
+	if _, err := built(); err != nil {
 		b.Fatal(err)
 	}
 	var processor time.Duration
-	var peak int64
+	var resident int64
 	for b.Loop() {
-		command := exec.Command(binary, args...)
-		command.Dir = dir
-		printed, err := command.CombinedOutput()
-		state := command.ProcessState
-		if state == nil || state.ExitCode() != code || !strings.Contains(string(printed), want) {
-			b.Fatalf("%v: %s", err, printed)
+		got := runProcess(b, dir, args...)
+		if got.code != code || !strings.Contains(got.printed, want) {
+			b.Fatalf("exit code %d: %s", got.code, got.printed)
 		}
-		processor += state.UserTime() + state.SystemTime()
-		// Linux counts it in KiB.
-		peak = max(peak, state.SysUsage().(*syscall.Rusage).Maxrss)
+		processor += got.processor
+		resident = max(resident, got.resident)
 	}
 	b.ReportMetric(float64(b.Elapsed().Milliseconds())/float64(b.N), "ms/"+unit)
 	b.ReportMetric(float64(processor.Milliseconds())/float64(b.N), "cpu-ms/"+unit)
-	b.ReportMetric(float64(peak)/1024, "peak-MiB")
+	b.ReportMetric(float64(resident)/(1<<20), "peak-MiB")
 }
 
 func benchmarkCheck(b *testing.B, files int) {

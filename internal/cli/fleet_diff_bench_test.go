@@ -7,36 +7,37 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"cloop.dev/cloop/internal/fleet/fleettest"
 )
 
-// overlayRepository commits ten overlays of a hundred pools each: a base of a
-// hundred, which every overlay patches ten of.
-func overlayRepository(b *testing.B) string {
-	b.Helper()
-	dir := b.TempDir()
-	write := func(name, content string) {
-		name = filepath.Join(dir, name)
-		if err := os.MkdirAll(filepath.Dir(name), 0o755); err != nil {
-			b.Fatal(err)
-		}
-		if err := os.WriteFile(name, []byte(content), 0o644); err != nil {
-			b.Fatal(err)
-		}
-	}
+// overlayFiles are as many overlays of one base of so many pools. Each overlay
+// patches ten of them.
+func overlayFiles(overlays, pools int) map[string]string {
+	files := map[string]string{}
 	base := "resources:\n"
-	for i := range 100 {
+	for i := range pools {
 		name := fmt.Sprintf("pool-%03d", i)
 		base += "  - " + name + ".yaml\n"
-		write("pools/base/"+name+".yaml", strings.NewReplacer("gpu-pool", name, "name: gpu", "name: "+name).Replace(executorPoolYAML))
+		files["pools/base/"+name+".yaml"] = strings.NewReplacer("gpu-pool", name, "name: gpu", "name: "+name).Replace(executorPoolYAML)
 	}
-	write("pools/base/kustomization.yaml", base)
-	for overlay := range 10 {
+	files["pools/base/kustomization.yaml"] = base
+	for overlay := range overlays {
 		text := "resources: [../../pools/base]\npatches:\n"
 		for i := range 10 {
 			text += fmt.Sprintf("  - target: {kind: ExecutorPool, name: pool-%03d}\n    patch: |\n      - {op: replace, path: /spec/maxRunners, value: %d}\n", i*7+overlay, 5+i)
 		}
-		write(fmt.Sprintf("clusters/c%02d/kustomization.yaml", overlay), text)
+		files[fmt.Sprintf("clusters/c%02d/kustomization.yaml", overlay)] = text
 	}
+	return files
+}
+
+// overlayRepository commits ten overlays of a hundred pools each, every one of
+// which patches ten of the pools.
+func overlayRepository(b *testing.B) string {
+	b.Helper()
+	dir := b.TempDir()
+	fleettest.WriteFiles(b, dir, overlayFiles(10, 100))
 	for _, args := range [][]string{{"init", "-q", "-b", "main"}, {"add", "-A"}, {"-c", "user.name=Ada", "-c", "user.email=ada@example.com", "commit", "-q", "-m", "Begin"}, {"gc", "-q"}} {
 		command := exec.Command("git", args...)
 		command.Dir = dir
