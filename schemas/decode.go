@@ -163,7 +163,7 @@ func (p part) decode(file string) (*Document, []Problem) {
 		return nil, []Problem{*broken}
 	}
 	document := &Document{Object: &unstructured.Unstructured{Object: fields}, File: file, Line: max(content.Line, 1), Node: content}
-	problems := duplicateKeys(document)
+	problems := DuplicateKeys(document.Node, document.File, describe(document.Object))
 	if missing := typeMeta(*document); len(missing) > 0 {
 		return nil, append(problems, missing...)
 	}
@@ -260,9 +260,11 @@ func typeMeta(d Document) []Problem {
 	return problems
 }
 
-// duplicateKeys walks nodes rather than values: by then all but one are gone.
-// Aliases are not followed: what an alias names is walked where it is written.
-func duplicateKeys(d *Document) []Problem {
+// DuplicateKeys finds the keys that stand twice in one mapping, at the second. It
+// walks nodes rather than values: by then all but one are gone. Aliases are not
+// followed: what an alias names is walked where it is written. object is what the
+// problems say that they are of.
+func DuplicateKeys(node *yamlv3.Node, file, object string) []Problem {
 	var problems []Problem
 	var walk func(node *yamlv3.Node, path string)
 	walk = func(node *yamlv3.Node, path string) {
@@ -274,8 +276,8 @@ func duplicateKeys(d *Document) []Problem {
 				child := joinPath(path, key.Value)
 				if line, ok := first[key.Value]; ok && key.Kind == yamlv3.ScalarNode && key.Tag != "!!merge" {
 					problems = append(problems, Problem{
-						Rule: RuleDuplicateKey, Severity: SeverityError, File: d.File, Line: key.Line, Column: key.Column,
-						Object: describe(d.Object), Path: child, Message: fmt.Sprintf("duplicate field %q", child),
+						Rule: RuleDuplicateKey, Severity: SeverityError, File: file, Line: key.Line, Column: key.Column,
+						Object: object, Path: child, Message: fmt.Sprintf("duplicate field %q", child),
 						Hint: fmt.Sprintf("it is already set on line %d; keep one of the two", line),
 					})
 				} else {
@@ -287,9 +289,13 @@ func duplicateKeys(d *Document) []Problem {
 			for i, item := range node.Content {
 				walk(item, path+"["+strconv.Itoa(i)+"]")
 			}
+		case yamlv3.DocumentNode:
+			for _, content := range node.Content {
+				walk(content, path)
+			}
 		}
 	}
-	walk(d.Node, "")
+	walk(node, "")
 	return problems
 }
 

@@ -46,6 +46,9 @@ func (b *builder) kustomize(ctx context.Context, dir, file string) (*rendering, 
 	if s.refused || s.blank {
 		return &rendering{problems: s.problems}, nil
 	}
+	if lost := s.lost(); len(lost) > 0 {
+		return &rendering{problems: lost}, nil
+	}
 	out, ok, err := s.inBatches(ctx, b, dir, file)
 	if err != nil {
 		return nil, err

@@ -162,7 +162,8 @@ func (s *scan) patch(file string, data []byte, at position, selected *target) {
 	if bytes.Contains(data, []byte("copy")) && yaml.Unmarshal(data, &document) == nil {
 		s.growth.find(&document, 0)
 	}
-	if operations := decodeOperations(data, at); operations != nil {
+	if operations, list := decodeOperations(data, at); operations != nil {
+		s.twice(file, list)
 		s.add(layer{file: file, operations: operations, patch: true, target: selected})
 		return
 	}
@@ -173,6 +174,7 @@ func (s *scan) patch(file string, data []byte, at position, selected *target) {
 			continue
 		}
 		problem.Line += at.lines
+		problem.Column += at.columns
 		s.problems = append(s.problems, problem)
 	}
 	for i := range documents {
@@ -182,26 +184,26 @@ func (s *scan) patch(file string, data []byte, at position, selected *target) {
 	}
 }
 
-// decodeOperations reads a JSON patch, in YAML or JSON; nil where the text is
-// something else.
-func decodeOperations(data []byte, at position) []operation {
+// decodeOperations reads a JSON patch, in YAML or JSON, and the list that it is;
+// nil where the text is something else.
+func decodeOperations(data []byte, at position) (operations []operation, list *yaml.Node) {
 	var document yaml.Node
 	if err := yaml.NewDecoder(bytes.NewReader(data)).Decode(&document); err != nil || len(document.Content) != 1 {
-		return nil
+		return nil, nil
 	}
-	list := document.Content[0]
+	list = document.Content[0]
 	if list.Kind != yaml.SequenceNode {
-		return nil
+		return nil, nil
 	}
-	operations := make([]operation, 0, len(list.Content))
+	at.move(list)
+	operations = make([]operation, 0, len(list.Content))
 	for _, node := range list.Content {
 		var op operation
 		if err := node.Decode(&op); err != nil {
 			continue
 		}
-		op.line, op.column = node.Line+at.lines, node.Column+at.columns
-		at.move(&op.Value)
+		op.line, op.column = node.Line, node.Column
 		operations = append(operations, op)
 	}
-	return operations
+	return operations, list
 }

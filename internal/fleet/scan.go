@@ -210,6 +210,9 @@ func (s *scan) visit(ctx context.Context, dir, file string, depth, from int) err
 		return nil
 	}
 	s.refuseRemote(file, &document, false)
+	if s.twice(file, &document) {
+		return nil
+	}
 	indentBlocks(&document, bytes.Split(data, []byte("\n")))
 	var kustomization kustomizationFile
 	if err := document.Decode(&kustomization); err != nil {
@@ -239,6 +242,19 @@ func (s *scan) syntax(file string, err error) {
 		_, _ = fmt.Sscan(match[1], &problem.Line)
 	}
 	s.problems = append(s.problems, problem)
+}
+
+// twice reports keys that stand twice in one mapping. Kustomize takes the last
+// and says nothing: a second list of patches takes the place of the first.
+func (s *scan) twice(file string, node *yaml.Node) bool {
+	found := schemas.DuplicateKeys(node, file, "")
+	s.problems = append(s.problems, found...)
+	return len(found) > 0
+}
+
+// lost are the problems with values that kustomize would drop without a word.
+func (s *scan) lost() []schemas.Problem {
+	return slices.DeleteFunc(slices.Clone(s.problems), func(p schemas.Problem) bool { return p.Rule != schemas.RuleDuplicateKey })
 }
 
 // follow goes through what a kustomization refers to, in the order in which
@@ -406,6 +422,7 @@ func (s *scan) replacementFile(dir, file string, entry *yaml.Node) error {
 	}
 	var document yaml.Node
 	if yaml.Unmarshal(data, &document) == nil {
+		s.twice(path.Join(dir, entry.Value), &document)
 		s.growth.find(&document, 0)
 		s.replacements(path.Join(dir, entry.Value), &document)
 	}
@@ -453,6 +470,7 @@ func (s *scan) plugin(ctx context.Context, dir, file string, entry *yaml.Node, d
 		}
 		indentBlocks(&document, lines)
 		at.move(&document)
+		s.twice(file, &document)
 		s.refuseRemote(file, &document, true)
 		s.growth.find(&document, 0)
 		s.growth.added += int64(len(text)) * int64(s.objects())
