@@ -6,7 +6,13 @@ import "time"
 const (
 	FeatureRunnerStates = "runner-states"
 	FeatureRunnerGone   = "runner-gone"
+	// FeatureRunnerHolds: a runner may be minted as holding a project's volume,
+	// and gets that project's runs only.
+	FeatureRunnerHolds = "runner-holds"
 )
+
+// ControllerFeatures are those that a controller of this build speaks.
+func ControllerFeatures() []string { return []string{FeatureRunnerStates, FeatureRunnerGone} }
 
 // RunnerState is where a runner is in its life.
 type RunnerState string
@@ -37,8 +43,26 @@ type PoolSnapshot struct {
 	// OthersAvailable is how many runners of other credentials are starting
 	// or idle; they will take as many of the queued runs.
 	OthersAvailable int32 `json:"othersAvailable"`
+	// Waiting says whose runs the queued ones are, where FeatureRunnerHolds is on:
+	// the projects of the oldest ones first, at most MaxWaiting of them.
+	Waiting []WaitingProject `json:"waiting,omitempty"`
+	// Duplicate names the ExecutorPool that serves with the same credential
+	// already, as "namespace/name". Whoever is told so must not serve.
+	Duplicate string `json:"duplicate,omitempty"`
 	// Runners are this credential's that are not retired, oldest first.
 	Runners []PoolRunner `json:"runners"`
+}
+
+// MaxWaiting bounds PoolSnapshot.Waiting.
+const MaxWaiting = 100
+
+// WaitingProject is a project of which runs wait for a runner.
+type WaitingProject struct {
+	// Holds is what a runner is minted with that has this project's volume.
+	Holds string `json:"holds"`
+	// Project is its name, for people who look at the volume.
+	Project string `json:"project"`
+	Runs    int32  `json:"runs"`
 }
 
 // PoolRunner is one runner as its controller sees it.
@@ -51,6 +75,12 @@ type PoolRunner struct {
 	// EnrolledAt is when the token was redeemed; idle time counts from it.
 	EnrolledAt *time.Time `json:"enrolledAt,omitempty"`
 	RunID      string     `json:"runId,omitempty"`
+	// RunHolds is what a volume holds that the runner's run has used.
+	RunHolds string `json:"runHolds,omitempty"`
+	// Holds is what the runner was minted with.
+	Holds string `json:"holds,omitempty"`
+	// HoldsProject is the name of the project that the runner is kept for.
+	HoldsProject string `json:"holdsProject,omitempty"`
 }
 
 // MintRequest asks for a runner token. Repeating a key whose token is not
@@ -58,6 +88,10 @@ type PoolRunner struct {
 // answer is CodeTokenRedeemed, and a retired runner's key is CodeRunnerRetired.
 type MintRequest struct {
 	Key string `json:"key" minLength:"8" maxLength:"63" pattern:"^[a-z0-9-]+$"`
+	// Holds says whose data the volume has that the runner starts on, as
+	// WaitingProject.Holds; the runner then gets that project's runs only.
+	// CodeHoldsUnknown refuses what no project of the hub stands behind.
+	Holds string `json:"holds,omitempty" maxLength:"32" pattern:"^([0-9a-f]{32})?$"`
 }
 
 // MintResponse carries the token, which is shown once.

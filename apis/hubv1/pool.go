@@ -42,6 +42,25 @@ type Provenance struct {
 	Digest string `json:"digest"`
 }
 
+// InstallHints are what whoever made a pool said of its half in a cluster. The
+// hub keeps them for the commands that are printed for the pool, in which its
+// name stands for what is left out; nothing else follows from them.
+type InstallHints struct {
+	Namespace  string `json:"namespace,omitempty" maxLength:"63" pattern:"^([a-z0-9]([-a-z0-9]*[a-z0-9])?)?$" doc:"Namespace of the controller."`
+	Release    string `json:"release,omitempty" maxLength:"53" pattern:"^([a-z0-9]([-a-z0-9]*[a-z0-9])?)?$" doc:"Helm release of the controller."`
+	MinRunners int32  `json:"minRunners,omitempty" minimum:"0" maximum:"100000" doc:"Runners that the cluster keeps beyond the demand."`
+	// Persistence is set where the pool keeps a volume per project.
+	Persistence *PersistenceHints `json:"persistence,omitempty"`
+}
+
+// PersistenceHints are the volumes that a pool keeps, as in an ExecutorPool's
+// spec.persistence.
+type PersistenceHints struct {
+	Size             string `json:"size" minLength:"1" maxLength:"64" doc:"Request of each claim, such as 50Gi."`
+	StorageClassName string `json:"storageClassName,omitempty" maxLength:"253"`
+	ReclaimPolicy    string `json:"reclaimPolicy,omitempty" enum:"Delete,Retain"`
+}
+
 // Cordon says why a pool hands out no runs.
 type Cordon struct {
 	Reason string    `json:"reason"`
@@ -60,6 +79,8 @@ type Pool struct {
 	Cordon *Cordon `json:"cordon,omitempty"`
 	// Source is set while Git owns the definition.
 	Source *Provenance `json:"source,omitempty"`
+	// Install is set where whoever made the pool said how it is installed.
+	Install *InstallHints `json:"install,omitempty"`
 	// Revision counts the changes of this pool; it is its ETag.
 	Revision int64        `json:"revision"`
 	Runners  RunnerCounts `json:"runners"`
@@ -80,9 +101,16 @@ type RunnerCounts struct {
 
 // ControllerContact is the last that the hub heard of a controller.
 type ControllerContact struct {
-	CredentialID string `json:"credentialId"`
-	Build        string `json:"build"`
-	Instance     string `json:"instance"`
+	CredentialID string   `json:"credentialId"`
+	Build        string   `json:"build"`
+	Instance     string   `json:"instance"`
+	Features     []string `json:"features,omitempty"`
+	// ExecutorPool is the object that the controller serves, "namespace/name";
+	// empty for a controller that does not say.
+	ExecutorPool string `json:"executorPool,omitempty"`
+	// Rival names the ExecutorPool that serves with the same credential already,
+	// so that this one does not.
+	Rival string `json:"rival,omitempty"`
 	// Connected says that the controller has its watch open: it is in contact.
 	Connected bool `json:"connected"`
 	// LastContact is the last sign of life: the present while Connected, and
@@ -94,6 +122,7 @@ type ControllerContact struct {
 type CreatePoolRequest struct {
 	Name string `json:"name" minLength:"1" maxLength:"63" pattern:"^[a-z0-9]([a-z0-9-]*[a-z0-9])?$"`
 	PoolDefinition
+	Install *InstallHints `json:"install,omitempty"`
 }
 
 // CreatePoolResponse is the new pool. Credential is shown this once, and is
@@ -105,10 +134,12 @@ type CreatePoolResponse struct {
 
 // UpdatePoolRequest changes the fields that it sets.
 type UpdatePoolRequest struct {
-	MaxRunners *int32             `json:"maxRunners,omitempty" minimum:"0" maximum:"100000"`
-	Labels     *map[string]string `json:"labels,omitempty"`
-	Audience   *[]string          `json:"audience,omitempty"`
-	Owner      *string            `json:"owner,omitempty"`
+	MaxRunners   *int32             `json:"maxRunners,omitempty" minimum:"0" maximum:"100000"`
+	Labels       *map[string]string `json:"labels,omitempty"`
+	Audience     *[]string          `json:"audience,omitempty"`
+	Owner        *string            `json:"owner,omitempty"`
+	Harness      *string            `json:"harness,omitempty"`
+	Capabilities *map[string]bool   `json:"capabilities,omitempty"`
 }
 
 // CordonRequest cordons a pool.
@@ -122,6 +153,41 @@ type Credential struct {
 	// Secret begins with "cloop_pool1_"; shown once, empty ever after.
 	Secret    string    `json:"secret,omitempty"`
 	CreatedAt time.Time `json:"createdAt"`
+	// UsedAt is when a controller used it last, to the minute; absent: never.
+	UsedAt *time.Time `json:"usedAt,omitempty"`
+	// RevokedAt is absent while the credential is live.
+	RevokedAt *time.Time `json:"revokedAt,omitempty"`
+	// Runners are those that were started with it.
+	Runners RunnerCounts `json:"runners"`
+	// Controllers are those seen with it, those in contact first.
+	Controllers []ControllerContact `json:"controllers,omitempty"`
+}
+
+// CredentialList lists a pool's credentials, the newest first.
+type CredentialList struct {
+	Items []Credential `json:"items"`
+}
+
+// FinishRotationRequest revokes every credential of a pool but the newest.
+type FinishRotationRequest struct {
+	Force bool `json:"force,omitempty" doc:"Do so although an older one is in use, and stop the runs of its runners."`
+}
+
+// FinishRotationResponse is the credential that stays, and those that were
+// revoked now.
+type FinishRotationResponse struct {
+	Kept    Credential   `json:"kept"`
+	Revoked []Credential `json:"revoked"`
+}
+
+// HubInfo says which hub answers.
+type HubInfo struct {
+	// Build is the hub's release, or "edge" and what it was built from.
+	Build string `json:"build"`
+	// Features are what the hub does for controllers that ask for it.
+	Features []string `json:"features"`
+	// Chart is the path of the Helm chart that the hub serves; empty: none.
+	Chart string `json:"chart,omitempty"`
 }
 
 // PoolList lists pools by name.

@@ -21,6 +21,8 @@ const (
 	CodePoolAtMaximum      Code = "pool_at_maximum"     // 409
 	CodePoolCordoned       Code = "pool_cordoned"       // 409
 	CodePoolRevoked        Code = "pool_revoked"        // 409
+	CodeRotationUnfinished Code = "rotation_unfinished" // 409
+	CodeHoldsUnknown       Code = "holds_unknown"       // 409
 	CodeTokenRedeemed      Code = "token_redeemed"      // 409
 	CodeTokenRefused       Code = "token_refused"       // 401
 	CodeRunnerRetired      Code = "runner_retired"      // 410

@@ -43,6 +43,9 @@ type Assignment struct {
 	Ref     string   `json:"ref"`
 	Commit  string   `json:"commit,omitempty"`
 	Command []string `json:"command"`
+	// Holds is what a volume holds of this run's project. A runner on a volume
+	// that holds another's must refuse the run.
+	Holds string `json:"holds,omitempty"`
 }
 
 // HeartbeatResponse confirms contact.

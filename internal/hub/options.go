@@ -30,8 +30,11 @@ type Options struct {
 	// AdminTokenFile takes the first admin token, with mode 0600. Left out, the
 	// token is printed once on standard output.
 	AdminTokenFile string
-	Clock          clock.WithTicker
-	Log            *slog.Logger
+	// Build is the hub's release, or "edge" and what it was built from; "edge"
+	// where left out.
+	Build string
+	Clock clock.WithTicker
+	Log   *slog.Logger
 	// Syncs are followed beside those of ConfigFile.
 	Syncs []SyncConfig
 	// HeartbeatInterval is how often runners report; 10 s where left out.
@@ -56,6 +59,9 @@ const (
 func (o *Options) complete() error {
 	if o.Addr == "" {
 		o.Addr = defaultAddr
+	}
+	if o.Build == "" {
+		o.Build = "edge"
 	}
 	if o.Clock == nil {
 		o.Clock = clock.RealClock{}

@@ -126,7 +126,7 @@ func shutDown(server *http.Server) error {
 func handler(o Options, data *store.Store, m *metrics, syncs *syncs, stopping <-chan struct{}) http.Handler {
 	mux := http.NewServeMux()
 	mux.Handle("/", api.New(api.Options{
-		Store: data, Syncs: syncs, Validator: syncs.validator, Clock: o.Clock, Log: o.Log, HeartbeatInterval: o.HeartbeatInterval, Stopping: stopping,
+		Build: o.Build, Store: data, Syncs: syncs, Validator: syncs.validator, Clock: o.Clock, Log: o.Log, HeartbeatInterval: o.HeartbeatInterval, Stopping: stopping,
 	}))
 	mux.Handle("POST /webhooks/{sync}", newWebhooks(o, syncs, m))
 	mux.Handle("GET /metrics", promhttp.HandlerFor(m.registry, promhttp.HandlerOpts{}))

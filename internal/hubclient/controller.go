@@ -17,6 +17,18 @@ type Hello struct {
 	// Build of the controller, at most 128 characters.
 	Build    string
 	Features []string
+	// Serves is the ExecutorPool that the watch is for; the zero value: not said.
+	Serves Served
+}
+
+// Served tells an ExecutorPool from another with the same credential, of which
+// only one may serve.
+type Served struct {
+	// Name is "namespace/name", UID its object's, and HubPool the pool that it
+	// names.
+	Name, UID, HubPool string
+	// Created is when it was made, in Unix seconds.
+	Created int64
 }
 
 // PoolWatch yields the snapshot of the credential's pool at once and whenever
@@ -25,6 +37,12 @@ func (c *Client) PoolWatch(ctx context.Context, hello Hello) iter.Seq2[hubv1.Poo
 	query := url.Values{"instance": {hello.Instance}, "build": {hello.Build}}
 	if len(hello.Features) > 0 {
 		query.Set("features", strings.Join(hello.Features, ","))
+	}
+	if served := hello.Serves; served != (Served{}) {
+		query.Set("executor_pool", served.Name)
+		query.Set("executor_pool_uid", served.UID)
+		query.Set("hub_pool", served.HubPool)
+		query.Set("created", number(served.Created))
 	}
 	return watch[hubv1.PoolSnapshot](ctx, c, "/pool/v1/watch", query)
 }
@@ -37,7 +55,12 @@ func (c *Client) PoolSnapshot(ctx context.Context) (hubv1.PoolSnapshot, error) {
 // MintRunner asks for a runner token. Repeating the key while its token is not
 // redeemed returns a new token for the same runner.
 func (c *Client) MintRunner(ctx context.Context, key string) (hubv1.MintResponse, error) {
-	return repeat[hubv1.MintResponse](ctx, c, "/pool/v1/runners", hubv1.MintRequest{Key: key})
+	return c.MintHolding(ctx, hubv1.MintRequest{Key: key})
+}
+
+// MintHolding is MintRunner for a runner that may start on a project's volume.
+func (c *Client) MintHolding(ctx context.Context, request hubv1.MintRequest) (hubv1.MintResponse, error) {
+	return repeat[hubv1.MintResponse](ctx, c, "/pool/v1/runners", request)
 }
 
 // RetireRunner asks the hub to retire a runner; the answer is the state that

@@ -59,6 +59,30 @@ func (c *Client) CreateCredential(ctx context.Context, pool string) (hubv1.Crede
 	return post[hubv1.Credential](ctx, c, apiPools+"/"+segment(pool)+"/credentials", nil)
 }
 
+// ListCredentials lists a pool's credentials, the newest first; the revoked ones
+// only where asked for.
+func (c *Client) ListCredentials(ctx context.Context, pool string, revoked bool) ([]hubv1.Credential, error) {
+	list, err := get[hubv1.CredentialList](ctx, c, apiPools+"/"+segment(pool)+"/credentials", url.Values{"revoked": {fmt.Sprint(revoked)}})
+	return list.Items, err
+}
+
+// FinishRotation revokes every credential of the pool but the newest. Unless it
+// is forced the hub refuses with CodeRotationUnfinished while an older one is
+// needed, and names each and why.
+func (c *Client) FinishRotation(ctx context.Context, pool string, request hubv1.FinishRotationRequest) (hubv1.FinishRotationResponse, error) {
+	return repeat[hubv1.FinishRotationResponse](ctx, c, apiPools+"/"+segment(pool)+"/credentials/finish", request)
+}
+
+// RevokeCredential revokes one credential; the runs of its runners are stopped.
+func (c *Client) RevokeCredential(ctx context.Context, pool, credential string) (hubv1.Credential, error) {
+	return repeat[hubv1.Credential](ctx, c, apiPools+"/"+segment(pool)+"/credentials/"+segment(credential)+"/revoke", nil)
+}
+
+// Hub says which hub answers.
+func (c *Client) Hub(ctx context.Context) (hubv1.HubInfo, error) {
+	return get[hubv1.HubInfo](ctx, c, "/api/v1/hub", nil)
+}
+
 // Cordon stops the hand-off of runs to the pool's runners.
 func (c *Client) Cordon(ctx context.Context, pool, reason string) (hubv1.Pool, error) {
 	return repeat[hubv1.Pool](ctx, c, apiPools+"/"+segment(pool)+"/cordon", hubv1.CordonRequest{Reason: reason})

@@ -37,6 +37,8 @@ type Syncs interface {
 
 // Options of the API.
 type Options struct {
+	// Build is what the hub was built from, as people are shown it.
+	Build string
 	Store *store.Store
 	Syncs Syncs
 	// Validator judges definitions that requests make.

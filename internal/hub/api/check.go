@@ -38,15 +38,44 @@ func (s *server) checkDefinition(name string, definition any) error {
 	if _, set := spec["maxRunners"]; !set {
 		spec["maxRunners"] = int64(0) // a change that leaves it out
 	}
-	refused := problem.New(hubv1.CodeInvalid, "the definition of pool %s is not valid", name)
+	return s.judge(v1alpha1.HubPoolKind, spec, "body", "the definition of pool %s is not valid", name)
+}
+
+// checkInstall holds what is said of the cluster's half to the rules of an
+// ExecutorPool, so that the commands that are printed with it are good.
+func (s *server) checkInstall(request hubv1.CreatePoolRequest) error {
+	hints := request.Install
+	if hints == nil {
+		return nil
+	}
+	spec := map[string]any{
+		// What the rules want beside it and the request does not say.
+		"hubURL": "https://hub.example.com", "poolCredentialSecretRef": map[string]any{"name": "credential"},
+		"maxRunners": int64(request.MaxRunners), "minRunners": int64(hints.MinRunners),
+	}
+	if p := hints.Persistence; p != nil {
+		kept := map[string]any{"enabled": true, "size": p.Size}
+		for name, value := range map[string]string{"storageClassName": p.StorageClassName, "reclaimPolicy": p.ReclaimPolicy} {
+			if value != "" {
+				kept[name] = value
+			}
+		}
+		spec["persistence"] = kept
+	}
+	return s.judge(v1alpha1.ExecutorPoolKind, spec, "body.install", "the installation of pool %s is not valid", request.Name)
+}
+
+// judge validates a spec as that of a document. The places of what is wrong begin
+// with at.
+func (s *server) judge(kind string, spec map[string]any, at, format string, args ...any) error {
+	refused := problem.New(hubv1.CodeInvalid, format, args...)
 	for _, p := range s.Validator.Validate(schemas.Document{Object: &unstructured.Unstructured{Object: map[string]any{
-		"apiVersion": v1alpha1.GroupVersion.String(), "kind": v1alpha1.HubPoolKind,
+		"apiVersion": v1alpha1.GroupVersion.String(), "kind": kind,
 		// The request's name has rules of its own.
 		"metadata": map[string]any{"name": "pool", "namespace": "hub"}, "spec": spec,
 	}}}) {
 		if p.Severity == schemas.SeverityError {
-			location := "body" + strings.TrimPrefix(p.Path, "spec")
-			refused.Errors = append(refused.Errors, hubv1.FieldError{Location: location, Message: messageOf(p)})
+			refused.Errors = append(refused.Errors, hubv1.FieldError{Location: at + strings.TrimPrefix(p.Path, "spec"), Message: messageOf(p)})
 		}
 	}
 	if len(refused.Errors) > 0 {

@@ -36,7 +36,7 @@ func (s *server) controllers() {
 		})
 	register(s, status(op(http.MethodPost, poolBase+"/runners", "mint-runner", "Mint a runner token"), http.StatusCreated),
 		func(ctx context.Context, in *struct{ Body hubv1.MintRequest }) (*body[hubv1.MintResponse], error) {
-			return answer(s.Store.Mint(ctx, credentialOf(ctx), in.Body.Key))
+			return answer(s.Store.MintHolding(ctx, credentialOf(ctx), in.Body))
 		})
 	register(s, op(http.MethodPost, poolBase+"/runners/{runner}/retire", "retire-runner", "Retire a runner unless it is busy"),
 		func(ctx context.Context, in *RunnerPath) (*body[hubv1.RetireResponse], error) {
@@ -61,9 +61,16 @@ func (s *server) controllerWatch(ctx context.Context, in *struct {
 	Instance string `query:"instance" maxLength:"253"`
 	Build    string `query:"build" maxLength:"128"`
 	Features string `query:"features" maxLength:"1024" doc:"Names, separated by commas."`
+	// The ExecutorPool that the watch is for.
+	ExecutorPool    string `query:"executor_pool" maxLength:"320" doc:"The ExecutorPool that is served, namespace/name."`
+	ExecutorPoolUID string `query:"executor_pool_uid" maxLength:"64" doc:"Its UID: of two with one credential, one serves."`
+	HubPool         string `query:"hub_pool" maxLength:"253" doc:"The pool that it names."`
+	Created         int64  `query:"created" doc:"When it was made, in Unix seconds."`
 }) (*huma.StreamResponse, error) {
 	c := credentialOf(ctx)
-	controller := store.Controller{Credential: c, Instance: in.Instance, Build: in.Build}
+	controller := store.Controller{Credential: c, Instance: in.Instance, Build: in.Build, Serves: store.Served{
+		Name: in.ExecutorPool, UID: in.ExecutorPoolUID, HubPool: in.HubPool, Created: in.Created,
+	}}
 	if in.Features != "" {
 		controller.Features = strings.Split(in.Features, ",")
 	}
@@ -85,7 +92,7 @@ func (s *server) controllerWatch(ctx context.Context, in *struct {
 			if err != nil {
 				return snapshot[hubv1.PoolSnapshot]{}, err
 			}
-			now, err := s.Store.PoolSnapshot(ctx, c)
+			now, err := s.Store.SnapshotFor(ctx, controller)
 			// A controller whose credential was revoked sees the pool once
 			// more, so that it knows why.
 			return snapshot[hubv1.PoolSnapshot]{value: now, id: now.Revision, last: !live}, err
@@ -114,7 +121,14 @@ func (s *server) controllerWatch(ctx context.Context, in *struct {
 // terminal may be shown.
 func checkController(c store.Controller) error {
 	p := problem.New(hubv1.CodeInvalid, "the watch is not valid")
-	for _, text := range [][2]string{{"query.instance", c.Instance}, {"query.build", c.Build}, {"query.features", strings.Join(c.Features, ",")}} {
+	for _, text := range [][2]string{
+		{"query.instance", c.Instance},
+		{"query.build", c.Build},
+		{"query.features", strings.Join(c.Features, ",")},
+		{"query.executor_pool", c.Serves.Name},
+		{"query.executor_pool_uid", c.Serves.UID},
+		{"query.hub_pool", c.Serves.HubPool},
+	} {
 		if !utf8.ValidString(text[1]) || strings.ContainsFunc(text[1], hidden) {
 			p.Errors = append(p.Errors, hubv1.FieldError{Location: text[0], Message: "must be UTF-8 without control characters"})
 		}

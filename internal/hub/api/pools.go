@@ -45,6 +45,9 @@ func (s *server) pools() {
 			if err := s.checkDefinition(in.Body.Name, in.Body.PoolDefinition); err != nil {
 				return nil, err
 			}
+			if err := s.checkInstall(in.Body); err != nil {
+				return nil, err
+			}
 			return answer(s.Store.CreatePool(ctx, actorOf(ctx), store.Key(in.Key), in.Body))
 		})
 	register(s, op(http.MethodGet, apiBase+"/pools", "list-pools", "List pools by name"),
@@ -60,13 +63,6 @@ func (s *server) pools() {
 			return poolAnswer(pool, err)
 		})
 	register(s, op(http.MethodPatch, apiBase+"/pools/{pool}", "update-pool", "Change a pool that Git does not own"), s.updatePool)
-	register(s, status(op(http.MethodPost, apiBase+"/pools/{pool}/credentials", "create-credential", "Mint another controller credential"), http.StatusCreated),
-		func(ctx context.Context, in *struct {
-			Keyed
-			PoolPath
-		}) (*body[hubv1.Credential], error) {
-			return answer(s.Store.CreateCredential(ctx, actorOf(ctx), store.Key(in.Key), in.Pool))
-		})
 	register(s, op(http.MethodPost, apiBase+"/pools/{pool}/cordon", "cordon-pool", "Stop the hand-off of runs"),
 		func(ctx context.Context, in *struct {
 			PoolPath
@@ -93,6 +89,7 @@ func (s *server) pools() {
 			return answer(poolRunners{Items: items}, err)
 		})
 	register(s, watchOp[hubv1.Pool](s, apiBase+"/pools/{pool}/watch", "watch-pool", "Watch a pool"), s.watchPool)
+	s.credentials()
 }
 
 func (s *server) updatePool(ctx context.Context, in *struct {

@@ -31,6 +31,8 @@ var kinds = map[hubv1.Code]kind{
 	hubv1.CodePoolAtMaximum:      {http.StatusConflict, "The pool is at its maximum", "wait for a runner to retire, or raise the pool's maxRunners"},
 	hubv1.CodePoolCordoned:       {http.StatusConflict, "The pool is cordoned", "uncordon it once the reason is gone"},
 	hubv1.CodePoolRevoked:        {http.StatusConflict, "The pool is revoked or on its way there", "create it again, or bind the project to another pool"},
+	hubv1.CodeRotationUnfinished: {http.StatusConflict, "The rotation cannot be finished yet", "do what each of them needs and finish again, or finish with --force, which stops the runs of the older credentials' runners"},
+	hubv1.CodeHoldsUnknown:       {http.StatusConflict, "Nobody's volume", "start the runner on an emptied volume"},
 	hubv1.CodeTokenRedeemed:      {http.StatusConflict, "The token has been redeemed", "mint with another key"},
 	hubv1.CodeTokenRefused:       {http.StatusUnauthorized, "The token is not accepted", "start another runner: a token enrolls once, before it expires"},
 	hubv1.CodeRunnerRetired:      {http.StatusGone, "The runner is retired", "stop it; its work goes on elsewhere"},

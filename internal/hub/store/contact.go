@@ -25,42 +25,107 @@ type Controller struct {
 	Credential
 	Instance, Build string
 	Features        []string
+	Serves          Served
 }
 
-// seat tells controllers' processes apart.
-type seat struct{ credential, instance string }
+// Served is the ExecutorPool that a controller's watch is for. A controller that
+// does not say has the zero value.
+type Served struct {
+	// Name is "namespace/name" in its cluster; UID tells it from every other.
+	Name, UID string
+	// HubPool is the pool that it names, and Created when it was made, in Unix
+	// seconds.
+	HubPool string
+	Created int64
+}
 
-func (c Controller) seat() seat { return seat{c.ID, c.Instance} }
+// precedes says which of two ExecutorPools with one credential serves the pool:
+// the one that names it, and then the older one. It is the rule by which a
+// controller chooses between two of its own namespace.
+func (s Served) precedes(other Served, pool string) bool {
+	if names := s.HubPool == pool; names != (other.HubPool == pool) {
+		return names
+	}
+	return cmp.Or(cmp.Compare(s.Created, other.Created), cmp.Compare(s.Name, other.Name), cmp.Compare(s.UID, other.UID)) < 0
+}
+
+// seat tells controllers' processes apart, and what each of them serves.
+type seat struct{ credential, instance, uid string }
+
+func (c Controller) seat() seat { return seat{c.ID, c.Instance, c.Serves.UID} }
 
 // presence knows which controllers have a watch open. They are in contact for
 // as long as they have: nothing is written down meanwhile.
 type presence struct {
 	mu sync.Mutex // guards the maps
-	// open: seat → how many watches are open.
-	open map[seat]int
+	// open: credential id → seat → its open watches.
+	open map[string]map[seat]*watches
 	// left: seat → when its last watch closed, until that is in the database.
 	left map[seat]time.Time
 }
 
+// watches are those that one seat has open.
+type watches struct {
+	count  int
+	serves Served
+}
+
 // arrive says whether it is the seat's first watch.
-func (p *presence) arrive(s seat) bool {
+func (p *presence) arrive(c Controller) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.open == nil {
-		p.open, p.left = map[seat]int{}, map[seat]time.Time{}
+		p.open, p.left = map[string]map[seat]*watches{}, map[seat]time.Time{}
 	}
-	p.open[s]++
-	return p.open[s] == 1
+	if p.open[c.ID] == nil {
+		p.open[c.ID] = map[seat]*watches{}
+	}
+	there := p.open[c.ID][c.seat()]
+	if there == nil {
+		there = &watches{}
+		p.open[c.ID][c.seat()] = there
+	}
+	there.count++
+	there.serves = c.Serves
+	return there.count == 1
+}
+
+// rival names another ExecutorPool that is served with the seat's credential and
+// has precedence; empty: there is none. Two processes with one ExecutorPool are
+// a leader and the one that takes over from it.
+func (p *presence) rival(s seat, pool string) string {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	self := p.open[s.credential][s]
+	if self == nil || s.uid == "" {
+		return ""
+	}
+	best := self.serves
+	for other, there := range p.open[s.credential] {
+		if other.uid != "" && there.serves.precedes(best, pool) {
+			best = there.serves
+		}
+	}
+	if best.UID == s.uid {
+		return ""
+	}
+	return best.Name
 }
 
 // leave says whether it was the seat's last watch.
 func (p *presence) leave(s seat, at time.Time) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.open[s]--; p.open[s] > 0 {
+	there := p.open[s.credential][s]
+	if there == nil {
 		return false
 	}
-	delete(p.open, s)
+	if there.count--; there.count > 0 {
+		return false
+	}
+	if delete(p.open[s.credential], s); len(p.open[s.credential]) == 0 {
+		delete(p.open, s.credential)
+	}
 	maps.DeleteFunc(p.left, func(_ seat, left time.Time) bool { return at.Sub(left) > contactsKept })
 	p.left[s] = at
 	return true
@@ -80,7 +145,7 @@ func (p *presence) written(s seat, at time.Time) {
 func (p *presence) seen(s seat, stored, now time.Time) (at time.Time, connected bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.open[s] > 0 {
+	if p.open[s.credential][s] != nil {
 		return now, true
 	}
 	if left := p.left[s]; left.After(stored) {
@@ -94,7 +159,7 @@ func (p *presence) seen(s seat, stored, now time.Time) (at time.Time, connected 
 // written down. The pool's watchers are woken by both.
 func (s *Store) Arrive(ctx context.Context, c Controller) (leave func(context.Context) error, err error) {
 	// In this order a watcher that is woken reads what it was woken for.
-	first := s.present.arrive(c.seat())
+	first := s.present.arrive(c)
 	if err := s.contact(ctx, c, first); err != nil {
 		s.present.leave(c.seat(), s.clock.Now().UTC())
 		return nil, err
@@ -126,7 +191,8 @@ func (s *Store) contact(ctx context.Context, c Controller, tell bool) error {
 		if err := tx.live(c.Credential); err != nil {
 			return err
 		}
-		was, known, err := first(ctx, tx, scanText, "SELECT build FROM controllers WHERE credential_id = ? AND instance = ?", c.ID, c.Instance)
+		was, known, err := first(ctx, tx, scanText, `SELECT build FROM controllers
+			WHERE credential_id = ? AND instance = ? AND executor_pool_uid = ?`, c.ID, c.Instance, c.Serves.UID)
 		if err != nil {
 			return err
 		}
@@ -137,9 +203,11 @@ func (s *Store) contact(ctx context.Context, c Controller, tell bool) error {
 		if features == nil {
 			features = []string{}
 		}
-		if _, err := tx.exec(`INSERT INTO controllers (credential_id, instance, build, features, last_contact) VALUES (?, ?, ?, ?, ?)
-			ON CONFLICT (credential_id, instance) DO UPDATE SET build = excluded.build, features = excluded.features, last_contact = excluded.last_contact`,
-			c.ID, c.Instance, c.Build, asJSON(features), nano(tx.now)); err != nil {
+		if _, err := tx.exec(`INSERT INTO controllers (credential_id, instance, executor_pool, executor_pool_uid, build, features, last_contact)
+			VALUES (?, ?, ?, ?, ?, ?, ?)
+			ON CONFLICT (credential_id, instance, executor_pool_uid) DO UPDATE SET executor_pool = excluded.executor_pool,
+			build = excluded.build, features = excluded.features, last_contact = excluded.last_contact`,
+			c.ID, c.Instance, c.Serves.Name, c.Serves.UID, c.Build, asJSON(features), nano(tx.now)); err != nil {
 			return err
 		}
 		if tell || !known || was != c.Build {
@@ -152,26 +220,46 @@ func (s *Store) contact(ctx context.Context, c Controller, tell bool) error {
 // contacts lists a pool's controllers whose credentials are live: those in
 // contact first, then the last heard of.
 func (s *Store) contacts(ctx context.Context, q querier, pool string) ([]hubv1.ControllerContact, error) {
-	rows, err := collect(ctx, q, scanContact, `SELECT c.credential_id, c.instance, c.build, c.last_contact
-		FROM controllers c JOIN credentials k ON k.id = c.credential_id
-		WHERE k.pool_id = ? AND k.revoked_at IS NULL`, pool)
-	now := s.clock.Now().UTC()
-	for i := range rows {
-		c := &rows[i]
-		c.LastContact, c.Connected = s.present.seen(seat{c.CredentialID, c.Instance}, c.LastContact, now)
-	}
-	slices.SortFunc(rows, func(a, b hubv1.ControllerContact) int {
-		return cmp.Or(b.LastContact.Compare(a.LastContact), cmp.Compare(a.Instance, b.Instance), cmp.Compare(a.CredentialID, b.CredentialID))
-	})
-	return rows[:min(len(rows), contactsShown)], err
+	all, err := s.allContacts(ctx, q, pool)
+	return all[:min(len(all), contactsShown)], err
 }
 
-func scanContact(row scanner) (hubv1.ControllerContact, error) {
-	var c hubv1.ControllerContact
+// contactRow is a contact with what tells its ExecutorPool from others.
+type contactRow struct {
+	hubv1.ControllerContact
+	uid, pool string
+}
+
+// allContacts is contacts without its bound.
+func (s *Store) allContacts(ctx context.Context, q querier, pool string) ([]hubv1.ControllerContact, error) {
+	rows, err := collect(ctx, q, scanContact, `SELECT c.credential_id, c.instance, c.executor_pool, c.executor_pool_uid, c.build, c.features, c.last_contact, p.name
+		FROM controllers c JOIN credentials k ON k.id = c.credential_id JOIN pools p ON p.id = k.pool_id
+		WHERE k.pool_id = ? AND k.revoked_at IS NULL`, pool)
+	now := s.clock.Now().UTC()
+	out := make([]hubv1.ControllerContact, 0, len(rows))
+	for _, row := range rows {
+		c, seat := row.ControllerContact, seat{row.CredentialID, row.Instance, row.uid}
+		c.LastContact, c.Connected = s.present.seen(seat, c.LastContact, now)
+		c.Rival = s.present.rival(seat, row.pool)
+		out = append(out, c)
+	}
+	slices.SortFunc(out, func(a, b hubv1.ControllerContact) int {
+		return cmp.Or(b.LastContact.Compare(a.LastContact), cmp.Compare(a.Instance, b.Instance), cmp.Compare(a.CredentialID, b.CredentialID),
+			cmp.Compare(a.ExecutorPool, b.ExecutorPool))
+	})
+	return out, err
+}
+
+func scanContact(row scanner) (contactRow, error) {
+	var c contactRow
+	var features string
 	var at int64
-	err := row.Scan(&c.CredentialID, &c.Instance, &c.Build, &at)
+	err := row.Scan(&c.CredentialID, &c.Instance, &c.ExecutorPool, &c.uid, &c.Build, &features, &at, &c.pool)
+	if err != nil {
+		return c, err
+	}
 	c.LastContact = fromNano(at)
-	return c, err
+	return c, fromJSON(features, &c.Features)
 }
 
 // waiting is what a run's pool says about why it waits.

@@ -143,3 +143,69 @@ func TestARunSaysThatThePoolIsAtItsMaximum(t *testing.T) {
 		t.Errorf("it waits because %q", waits.Reason)
 	}
 }
+
+func TestTwoExecutorPoolsWithOneCredentialAreTold(t *testing.T) {
+	w := newWorld(t, 1)
+	serves := func(instance string, served store.Served) store.Controller {
+		c := w.controller(instance)
+		c.Serves = served
+		return c
+	}
+	open := func(c store.Controller) func() {
+		t.Helper()
+		leave, err := w.s.Arrive(background, c)
+		check(t, err)
+		return func() { check(t, leave(background)) }
+	}
+	duplicate := func(c store.Controller) string {
+		t.Helper()
+		snapshot, err := w.s.SnapshotFor(background, c)
+		check(t, err)
+		return snapshot.Duplicate
+	}
+	batch := serves("b-0", store.Served{Name: "east/batch", UID: "u1", HubPool: "batch", Created: 1})
+	open(batch)
+	if got := duplicate(batch); got != "" {
+		t.Errorf("alone it is a duplicate of %q", got)
+	}
+	// The one that names the pool goes before an older one, whichever came first.
+	gpu := serves("a-0", store.Served{Name: "west/gpu", UID: "u2", HubPool: "gpu", Created: 9})
+	leave := open(gpu)
+	if a, b := duplicate(gpu), duplicate(batch); a != "" || b != "west/gpu" {
+		t.Errorf("gpu is a duplicate of %q, batch of %q", a, b)
+	}
+	for _, c := range w.contacts(t) {
+		if want := map[string]string{"b-0": "west/gpu", "a-0": ""}[c.Instance]; c.Rival != want || c.ExecutorPool == "" {
+			t.Errorf("%s is shown as %+v", c.Instance, c)
+		}
+	}
+	// Its leader changes: that is no second one.
+	next := serves("a-1", gpu.Serves)
+	leaveNext := open(next)
+	if got := duplicate(next); got != "" {
+		t.Errorf("a new leader is a duplicate of %q", got)
+	}
+	leave()
+	if got := duplicate(batch); got != "west/gpu" {
+		t.Errorf("after the change of the leader batch is a duplicate of %q", got)
+	}
+	leaveNext()
+	if got := duplicate(batch); got != "" {
+		t.Errorf("once gpu is gone batch is a duplicate of %q", got)
+	}
+	// One that does not say what it serves is judged by nobody.
+	open(w.controller("old"))
+	if got := duplicate(batch) + duplicate(w.controller("old")); got != "" {
+		t.Errorf("an old controller makes a duplicate of %q", got)
+	}
+	// Another credential of the pool is another cluster's.
+	made, err := w.s.CreateCredential(background, admin, "", "gpu")
+	check(t, err)
+	elsewhere := gpu
+	elsewhere.Credential, err = w.s.AuthPool(background, made.Secret)
+	check(t, err)
+	open(elsewhere)
+	if got := duplicate(batch) + duplicate(elsewhere); got != "" {
+		t.Errorf("with credentials of their own they are duplicates of %q", got)
+	}
+}

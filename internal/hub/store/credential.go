@@ -18,12 +18,18 @@ type Credential struct{ ID, PoolID string }
 
 func (c Credential) actor() string { return "controller:" + c.ID }
 
-// makeCredential mints a credential; the secret leaves the hub this once.
+// makeCredential mints a credential; the secret leaves the hub this once. Its
+// time is later than every other's of the pool, also where the clock went back:
+// that is how the newest is known.
 func (tx *Tx) makeCredential(actor string, pool poolRow) (hubv1.Credential, error) {
 	text := token.New(token.Pool)
-	out := hubv1.Credential{ID: newID("cred"), Secret: text.Reveal(), CreatedAt: tx.now}
+	newest, _, err := first(context.Background(), tx, scanInt, "SELECT COALESCE(MAX(created_at), 0) FROM credentials WHERE pool_id = ?", pool.ID)
+	if err != nil {
+		return hubv1.Credential{}, err
+	}
+	out := hubv1.Credential{ID: newID("cred"), Secret: text.Reveal(), CreatedAt: fromNano(max(nano(tx.now), newest+1))}
 	if _, err := tx.exec("INSERT INTO credentials (id, pool_id, hash, created_at) VALUES (?, ?, ?, ?)",
-		out.ID, pool.ID, token.Hash(out.Secret), nano(tx.now)); err != nil {
+		out.ID, pool.ID, token.Hash(out.Secret), nano(out.CreatedAt)); err != nil {
 		return hubv1.Credential{}, err
 	}
 	return out, tx.audit(record{actor: actor, action: ActionCredentialCreate, pool: pool.ID, object: out.ID, state: "live"})
@@ -79,6 +85,9 @@ func (s *Store) AuthPool(ctx context.Context, text string) (Credential, error) {
 		Scan(&c.ID, &c.PoolID)
 	if errors.Is(err, sql.ErrNoRows) {
 		return c, problem.New(hubv1.CodeUnauthenticated, "the pool credential is revoked or was never issued")
+	}
+	if err == nil {
+		s.used(ctx, c)
 	}
 	return c, err
 }

@@ -21,3 +21,6 @@ func Fill(t testing.TB, s *Store) (free func()) {
 	pragma(fmt.Sprintf("max_page_count=%d", pragma("page_count")+100))
 	return func() { pragma("max_page_count=1073741823") }
 }
+
+// HoldsOf is what a volume of the pool holds of a project.
+func HoldsOf(pool, project string) string { return holdsOf(pool, project) }

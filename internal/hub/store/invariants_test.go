@@ -42,6 +42,8 @@ type machine struct {
 	left    map[string]bool
 	keys    int
 	managed bool
+	// projects: name → id; each is bound to the pool.
+	projects map[string]string
 }
 
 var background = context.Background()
@@ -49,14 +51,17 @@ var background = context.Background()
 func newMachine(t *rapid.T, dir string) *machine {
 	m := &machine{
 		dir: dir, clock: newClock(), redeemed: map[string]int{}, settled: map[string]string{}, detach: map[string]func(){},
-		holding: map[string]string{}, contact: map[string]time.Time{}, left: map[string]bool{},
+		holding: map[string]string{}, contact: map[string]time.Time{}, left: map[string]bool{}, projects: map[string]string{},
 	}
 	m.openStore(t)
 	m.createPool(t)
-	_, err := m.s.CreateProject(background, admin, "", hubv1.CreateProjectRequest{Name: "app", Remote: "https://git.example.com/app"})
-	m.ok(t, err)
-	_, err = m.s.BindProject(background, admin, "app", "pool:"+m.pool)
-	m.ok(t, err)
+	for _, name := range []string{"app", "lib"} {
+		project, err := m.s.CreateProject(background, admin, "", hubv1.CreateProjectRequest{Name: name, Remote: "https://git.example.com/" + name})
+		m.ok(t, err)
+		_, err = m.s.BindProject(background, admin, name, "pool:"+m.pool)
+		m.ok(t, err)
+		m.projects[name] = project.ID
+	}
 	return m
 }
 
@@ -169,7 +174,7 @@ func (m *machine) Listen(t *rapid.T) {
 
 func (m *machine) StartRun(t *rapid.T) {
 	run, err := m.s.StartRun(background, admin, nil, "", hubv1.StartRunRequest{
-		Project: "app", Command: []string{"true"}, Failover: rapid.SampledFrom([]string{"", "once", "never"}).Draw(t, "failover"),
+		Project: rapid.SampledFrom([]string{"app", "lib"}).Draw(t, "project"), Command: []string{"true"}, Failover: rapid.SampledFrom([]string{"", "once", "never"}).Draw(t, "failover"),
 	})
 	m.refusable(t, err)
 	if err == nil {
@@ -186,7 +191,11 @@ func (m *machine) Cancel(t *rapid.T) {
 func (m *machine) Spawn(t *rapid.T) {
 	m.keys++
 	c := pick(t, m.credentials, "credential")
-	out, err := m.s.Mint(background, c, fmt.Sprintf("key-%04d", m.keys-1))
+	holds := ""
+	if name := rapid.SampledFrom([]string{"", "", "app", "lib"}).Draw(t, "holds"); name != "" {
+		holds = store.HoldsOf(m.pool, m.projects[name])
+	}
+	out, err := m.s.MintHolding(background, c, hubv1.MintRequest{Key: fmt.Sprintf("key-%04d", m.keys-1), Holds: holds})
 	m.refusable(t, err)
 	if err != nil {
 		t.Skip("no room")
@@ -343,6 +352,38 @@ func (m *machine) Revoke(t *rapid.T) {
 	m.ok(t, err)
 }
 
+// Rotate mints a credential, and FinishRotation ends all others: without force it
+// may stop nothing.
+func (m *machine) Rotate(t *rapid.T) {
+	made, err := m.s.CreateCredential(background, admin, "", "gpu")
+	m.refusable(t, err)
+	if err != nil {
+		return
+	}
+	c, err := m.s.AuthPool(background, made.Secret)
+	m.ok(t, err)
+	m.credentials = append(m.credentials, c)
+}
+
+func (m *machine) FinishRotation(t *rapid.T) {
+	force := rapid.IntRange(0, 4).Draw(t, "force") == 0
+	busy := func() int { return m.count(t, "SELECT COUNT(*) FROM runners WHERE state = 'busy'") }
+	before := busy()
+	_, err := m.s.FinishRotation(background, admin, "gpu", hubv1.FinishRotationRequest{Force: force})
+	m.refusable(t, err)
+	if after := busy(); !force && after < before {
+		t.Fatalf("finishing a rotation stopped %d runs", before-after)
+	}
+}
+
+func (m *machine) RevokeCredential(t *rapid.T) {
+	if rapid.IntRange(0, 4).Draw(t, "seldom") > 0 {
+		t.Skip("seldom")
+	}
+	_, err := m.s.RevokeCredential(background, admin, "gpu", pick(t, m.credentials, "credential").ID)
+	m.refusable(t, err)
+}
+
 func (m *machine) Recreate(t *rapid.T) {
 	if m.count(t, "SELECT COUNT(*) FROM pools WHERE state = 'revoked'") == 0 {
 		t.Skip("the pool lives")
@@ -401,12 +442,16 @@ func (m *machine) Check(t *rapid.T) {
 	none("revoked pools have live runners or credentials", `SELECT COUNT(*) FROM pools p WHERE p.state = 'revoked' AND
 		(EXISTS (SELECT 1 FROM runners r WHERE r.pool_id = p.id AND r.state <> 'retired') OR
 		 EXISTS (SELECT 1 FROM credentials c WHERE c.pool_id = p.id AND c.revoked_at IS NULL))`)
+	none("runners outlive their credential", `SELECT COUNT(*) FROM runners r JOIN credentials c ON c.id = r.credential_id
+		WHERE c.revoked_at IS NOT NULL AND r.state <> 'retired'`)
+	none("runs are on another project's volume", `SELECT COUNT(*) FROM runs u JOIN runners r ON r.id = u.runner_id
+		WHERE r.holds <> '' AND r.holds_project <> u.project_id`)
 	m.checkHandOff(t)
 	m.checkSettled(t)
 	m.checkFence(t)
 }
 
-// checkHandOff: no run waits while a runner that listens is idle.
+// checkHandOff: no run waits while a runner that listens and may take it is idle.
 func (m *machine) checkHandOff(t *rapid.T) {
 	pool, _, err := m.s.GetPool(background, "gpu")
 	m.ok(t, err)
@@ -414,7 +459,8 @@ func (m *machine) checkHandOff(t *rapid.T) {
 		return
 	}
 	for id := range m.detach {
-		if m.count(t, "SELECT COUNT(*) FROM runners WHERE id = ? AND state = 'idle'", id) > 0 {
+		if m.count(t, `SELECT COUNT(*) FROM runners r WHERE id = ? AND state = 'idle' AND (holds = '' OR EXISTS
+			(SELECT 1 FROM runs u WHERE u.state = 'queued' AND u.pool_id = r.pool_id AND u.project_id = r.holds_project))`, id) > 0 {
 			t.Fatalf("a run waits and runner %s listens idly", id)
 		}
 	}
@@ -483,6 +529,7 @@ func TestInvariantsHoldInAnyOrder(t *testing.T) {
 			"": m.Check, "mint": m.Mint, "enroll": m.Enroll, "listen": m.Listen, "start": m.StartRun, "cancel": m.Cancel,
 			"started": m.Started, "result": m.Result, "kill": m.Kill, "confused": m.Confused, "spawn": m.Spawn, "heartbeat": m.Heartbeat, "bye": m.Bye,
 			"retire": m.Retire, "gone": m.Gone, "cordon": m.Cordon, "resize": m.Resize, "git": m.Git, "revoke": m.Revoke,
+			"rotate": m.Rotate, "finish rotation": m.FinishRotation, "revoke credential": m.RevokeCredential,
 			"recreate": m.Recreate, "time": m.TimePasses, "restart": m.Restart, "prune": m.Prune,
 			// Twice, so that runs reach runners often.
 			"spawn again": m.Spawn, "start again": m.StartRun, "started again": m.Started,

@@ -22,7 +22,7 @@ type poolRow struct {
 
 // The counts come from partial indexes, whose condition the queries repeat.
 const selectPools = `SELECT p.id, p.name, p.state, p.state_by, p.state_reason, p.definition, p.cordon_reason, p.cordon_by,
-	p.cordon_at, p.git_cordon_reason, p.git_cordon_at, p.source, p.revision, p.feed, p.created_at,
+	p.cordon_at, p.git_cordon_reason, p.git_cordon_at, p.source, p.install, p.revision, p.feed, p.created_at,
 	(SELECT COUNT(*) FROM runners r WHERE r.pool_id = p.id AND r.state <> 'retired' AND r.state = 'starting'),
 	(SELECT COUNT(*) FROM runners r WHERE r.pool_id = p.id AND r.state <> 'retired' AND r.state = 'idle'),
 	(SELECT COUNT(*) FROM runners r WHERE r.pool_id = p.id AND r.state <> 'retired' AND r.state = 'busy'),
@@ -33,13 +33,13 @@ const selectPools = `SELECT p.id, p.name, p.state, p.state_by, p.state_reason, p
 func scanPool(row scanner) (poolRow, error) {
 	var (
 		p                            poolRow
-		definition                   string
+		definition, install          string
 		reason, by, gitReason, about sql.NullString
 		at, gitAt                    sql.NullInt64
 		created                      int64
 	)
 	err := row.Scan(&p.ID, &p.Name, &p.State, &p.stateBy, &p.stateReason, &definition, &reason, &by, &at, &gitReason, &gitAt,
-		&about, &p.Revision, &p.feed, &created,
+		&about, &install, &p.Revision, &p.feed, &created,
 		&p.Runners.Starting, &p.Runners.Idle, &p.Runners.Busy, &p.Runners.Retiring, &p.Queued)
 	if err != nil {
 		return p, err
@@ -51,6 +51,12 @@ func scanPool(row scanner) (poolRow, error) {
 	if about.Valid {
 		p.Source = &hubv1.Provenance{}
 		if err := fromJSON(about.String, p.Source); err != nil {
+			return p, err
+		}
+	}
+	if install != "" {
+		p.Install = &hubv1.InstallHints{}
+		if err := fromJSON(install, p.Install); err != nil {
 			return p, err
 		}
 	}
@@ -128,6 +134,9 @@ func (s *Store) CreatePool(ctx context.Context, actor string, key Key, request h
 		if err != nil {
 			return err
 		}
+		if pool, err = tx.setInstall(pool, request.Install); err != nil {
+			return err
+		}
 		if out.Credential, err = tx.makeCredential(actor, pool); err != nil {
 			return err
 		}
@@ -153,7 +162,7 @@ func (tx *Tx) makePool(actor, name string, definition hubv1.PoolDefinition, sour
 	case found:
 		_, err = tx.exec(`UPDATE pools SET state = 'active', state_by = '', state_reason = '', definition = ?,
 			cordon_reason = NULL, cordon_by = NULL, cordon_at = NULL, git_cordon_reason = NULL, git_cordon_at = NULL,
-			revision = revision + 1 WHERE id = ?`, asJSON(definition), id)
+			install = '', revision = revision + 1 WHERE id = ?`, asJSON(definition), id)
 	default:
 		id = newID("pool")
 		_, err = tx.exec("INSERT INTO pools (id, name, state, definition, revision, feed, created_at) VALUES (?, ?, 'active', ?, 1, 1, ?)",
@@ -182,6 +191,16 @@ func (tx *Tx) setSource(pool string, source *hubv1.Provenance) error {
 	return err
 }
 
+// setInstall keeps how a pool is installed.
+func (tx *Tx) setInstall(pool poolRow, install *hubv1.InstallHints) (poolRow, error) {
+	if install == nil || *install == (hubv1.InstallHints{}) {
+		return pool, nil
+	}
+	pool.Install = install
+	_, err := tx.exec("UPDATE pools SET install = ? WHERE id = ?", asJSON(install), pool.ID)
+	return pool, err
+}
+
 // managedByGit is the refusal to change by hand what Git owns.
 func managedByGit(pool poolRow) *hubv1.Problem {
 	s := pool.Source
@@ -207,6 +226,8 @@ func (s *Store) UpdatePool(ctx context.Context, actor, ref string, ifMatch int64
 		set(&next.Labels, request.Labels)
 		set(&next.Audience, request.Audience)
 		set(&next.Owner, request.Owner)
+		set(&next.Harness, request.Harness)
+		set(&next.Capabilities, request.Capabilities)
 		return tx.define(actor, pool, next)
 	})
 }

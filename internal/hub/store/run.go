@@ -14,6 +14,8 @@ import (
 // runRow is a run with what only the hub needs to know.
 type runRow struct {
 	hubv1.Run
+	// seq is the run's place in the queue.
+	seq       int64
 	projectID string
 	handOffs  int
 	logNext   int64
@@ -23,7 +25,7 @@ type runRow struct {
 	waiting  waiting
 }
 
-const selectRuns = `SELECT r.id, j.name, r.project_id, r.pool_id, r.ref, r.commit_hash, r.command, r.state, r.reason, r.exit_code, r.signal,
+const selectRuns = `SELECT r.seq, r.id, j.name, r.project_id, r.pool_id, r.ref, r.commit_hash, r.command, r.state, r.reason, r.exit_code, r.signal,
 	r.attempt, r.hand_offs, r.failover, COALESCE(r.runner_id, r.former_runner), r.started_by, r.log_bytes, r.log_next, r.log_full, r.log_pruned_at, r.recalled_at IS NOT NULL, r.revision,
 	r.queued_at, r.handed_at, r.started_at, r.first_log_at, r.settled_at,
 	p.name, COALESCE(p.git_cordon_reason, p.cordon_reason), json_extract(p.definition, '$.maxRunners'),
@@ -40,7 +42,7 @@ func scanRun(row scanner) (runRow, error) {
 		handed, started, firstLog, settled sql.NullInt64
 		pruned                             sql.NullInt64
 	)
-	err := row.Scan(&r.ID, &r.Project, &r.projectID, &r.PoolID, &r.Ref, &r.Commit, &command, &r.State, &r.Reason, &exit, &r.Signal,
+	err := row.Scan(&r.seq, &r.ID, &r.Project, &r.projectID, &r.PoolID, &r.Ref, &r.Commit, &command, &r.State, &r.Reason, &exit, &r.Signal,
 		&r.Attempt, &r.handOffs, &r.Failover, &r.Runner, &r.StartedBy, &r.LogBytes, &r.logNext, &r.logFull, &pruned, &r.recalled, &r.Revision,
 		&queued, &handed, &started, &firstLog, &settled,
 		&r.waiting.pool, &r.waiting.cordon, &r.waiting.maxRunners, &r.waiting.runners, &r.waiting.refusal)

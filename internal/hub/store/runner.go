@@ -4,6 +4,7 @@ import (
 	"context"
 	"database/sql"
 	"fmt"
+	"slices"
 	"strings"
 
 	"cloop.dev/cloop/apis/hubv1"
@@ -21,22 +22,31 @@ func (r Runner) actor() string { return "runner:" + r.ID }
 type runnerRow struct {
 	Runner
 	credential, key, name string
-	state                 hubv1.RunnerState
-	tokenExpires          int64
-	revision              int64
+	// holds is whose data the runner's volume has, and holdsProject the project
+	// that it is kept for; empty: nobody's.
+	holds, holdsProject string
+	state               hubv1.RunnerState
+	tokenExpires        int64
+	revision            int64
 }
 
-const selectRunners = "SELECT id, pool_id, credential_id, key, name, state, token_expires_at, revision FROM runners"
+const selectRunners = "SELECT id, pool_id, credential_id, key, name, holds, COALESCE(holds_project, ''), state, token_expires_at, revision FROM runners"
 
 func scanRunner(row scanner) (runnerRow, error) {
 	var r runnerRow
-	err := row.Scan(&r.ID, &r.PoolID, &r.credential, &r.key, &r.name, &r.state, &r.tokenExpires, &r.revision)
+	err := row.Scan(&r.ID, &r.PoolID, &r.credential, &r.key, &r.name, &r.holds, &r.holdsProject, &r.state, &r.tokenExpires, &r.revision)
 	return r, err
 }
 
 // Mint makes a runner under the pool's maximum, or a new token for one whose
 // token is not redeemed yet.
-func (s *Store) Mint(ctx context.Context, c Credential, key string) (out hubv1.MintResponse, err error) {
+func (s *Store) Mint(ctx context.Context, c Credential, key string) (hubv1.MintResponse, error) {
+	return s.MintHolding(ctx, c, hubv1.MintRequest{Key: key})
+}
+
+// MintHolding is Mint for a runner that may hold a project's volume: it gets that
+// project's runs only. A repeated mint cannot change whose.
+func (s *Store) MintHolding(ctx context.Context, c Credential, request hubv1.MintRequest) (out hubv1.MintResponse, err error) {
 	err = s.update(ctx, func(tx *Tx) error {
 		if err := tx.live(c); err != nil {
 			return err
@@ -51,17 +61,20 @@ func (s *Store) Mint(ctx context.Context, c Credential, key string) (out hubv1.M
 		case pool.Cordon != nil:
 			return problem.New(hubv1.CodePoolCordoned, "pool %s is cordoned: %s", pool.Name, pool.Cordon.Reason)
 		}
-		old, found, err := first(ctx, tx, scanRunner, selectRunners+" WHERE credential_id = ? AND key = ?", c.ID, key)
+		old, found, err := first(ctx, tx, scanRunner, selectRunners+" WHERE credential_id = ? AND key = ?", c.ID, request.Key)
 		if err != nil {
 			return err
 		}
 		text := token.New(token.Runner).Reveal()
 		out = hubv1.MintResponse{RunnerID: old.ID, Token: text, ExpiresAt: tx.now.Add(tx.store.Limits.TokenTTL)}
+		if found && old.holds != request.Holds {
+			return problem.New(hubv1.CodeConflict, "the runner of key %s was minted as holding another volume", old.key)
+		}
 		if found {
 			return tx.remint(c, old, out)
 		}
 		out.RunnerID = newID("runner")
-		return tx.mint(c, pool, key, out)
+		return tx.mint(c, pool, request, out)
 	})
 	if err != nil {
 		out = hubv1.MintResponse{}
@@ -69,7 +82,7 @@ func (s *Store) Mint(ctx context.Context, c Credential, key string) (out hubv1.M
 	return out, err
 }
 
-func (tx *Tx) mint(c Credential, pool poolRow, key string, out hubv1.MintResponse) error {
+func (tx *Tx) mint(c Credential, pool poolRow, request hubv1.MintRequest, out hubv1.MintResponse) error {
 	// Tokens that have run out but that the timer has not collected yet do not
 	// count.
 	held, _, err := first(context.Background(), tx, scanInt, `SELECT COUNT(*) FROM runners WHERE pool_id = ? AND state <> 'retired'
@@ -80,14 +93,22 @@ func (tx *Tx) mint(c Credential, pool poolRow, key string, out hubv1.MintRespons
 	if held >= int64(pool.MaxRunners) {
 		return problem.New(hubv1.CodePoolAtMaximum, "pool %s has %d of at most %s", pool.Name, held, count.Of(pool.MaxRunners, "runner"))
 	}
-	if _, err := tx.exec(`INSERT INTO runners (id, pool_id, credential_id, key, state, token_hash, token_expires_at, created_at, revision)
-		VALUES (?, ?, ?, ?, 'starting', ?, ?, ?, 1)`,
-		out.RunnerID, pool.ID, c.ID, key, token.Hash(out.Token), nano(out.ExpiresAt), nano(tx.now)); err != nil {
+	project, err := tx.heldProject(pool.ID, request.Holds)
+	if err != nil {
+		return err
+	}
+	if _, err := tx.exec(`INSERT INTO runners (id, pool_id, credential_id, key, state, token_hash, token_expires_at, holds, holds_project, created_at, revision)
+		VALUES (?, ?, ?, ?, 'starting', ?, ?, ?, ?, ?, 1)`,
+		out.RunnerID, pool.ID, c.ID, request.Key, token.Hash(out.Token), nano(out.ExpiresAt), request.Holds, project.id(), nano(tx.now)); err != nil {
 		return err
 	}
 	tx.touch(pool.ID)
 	tx.hurry = true
-	return tx.audit(record{actor: c.actor(), action: ActionRunnerMint, pool: pool.ID, object: out.RunnerID, state: string(hubv1.RunnerStarting), detail: "key " + key})
+	detail := "key " + request.Key
+	if request.Holds != "" {
+		detail += ", holds project " + project.Name
+	}
+	return tx.audit(record{actor: c.actor(), action: ActionRunnerMint, pool: pool.ID, object: out.RunnerID, state: string(hubv1.RunnerStarting), detail: detail})
 }
 
 func (tx *Tx) remint(c Credential, old runnerRow, out hubv1.MintResponse) error {
@@ -179,6 +200,7 @@ func (s *Store) RunnerSnapshot(ctx context.Context, r Runner) (out hubv1.RunnerS
 		}
 		out.Run = &hubv1.Assignment{
 			RunID: run.ID, Attempt: run.Attempt, Project: run.Project, Remote: remote, Ref: run.Ref, Commit: run.Commit, Command: run.Command,
+			Holds: holdsOf(run.PoolID, run.projectID),
 		}
 		out.Cancel = run.State == hubv1.RunCancelling
 		return nil
@@ -353,19 +375,26 @@ func (tx *Tx) runnerLost(actor string, r runnerRow, cause string) error {
 	return tx.freeRun(actor, run, cause)
 }
 
-const selectPoolRunners = `SELECT r.id, r.key, r.state, r.created_at, r.enrolled_at,
-	(SELECT u.id FROM runs u WHERE u.runner_id = r.id AND u.settled_at IS NULL AND u.state <> 'queued' LIMIT 1) FROM runners r
+const selectPoolRunners = `SELECT r.id, r.pool_id, r.key, r.state, r.created_at, r.enrolled_at, r.holds,
+	(SELECT j.name FROM projects j WHERE j.id = r.holds_project),
+	(SELECT u.id FROM runs u WHERE u.runner_id = r.id AND u.settled_at IS NULL AND u.state <> 'queued' LIMIT 1),
+	(SELECT u.project_id FROM runs u WHERE u.runner_id = r.id AND u.settled_at IS NULL AND u.state <> 'queued' LIMIT 1) FROM runners r
 	WHERE r.pool_id = ? AND r.state <> 'retired'`
 
 func scanPoolRunner(row scanner) (hubv1.PoolRunner, error) {
 	var (
-		r        hubv1.PoolRunner
-		created  int64
-		enrolled sql.NullInt64
-		run      sql.NullString
+		r                      hubv1.PoolRunner
+		pool                   string
+		created                int64
+		enrolled               sql.NullInt64
+		project, run, runsProj sql.NullString
 	)
-	err := row.Scan(&r.ID, &r.Key, &r.State, &created, &enrolled, &run)
-	r.CreatedAt, r.EnrolledAt, r.RunID = fromNano(created), optionalTime(enrolled), run.String
+	err := row.Scan(&r.ID, &pool, &r.Key, &r.State, &created, &enrolled, &r.Holds, &project, &run, &runsProj)
+	r.CreatedAt, r.EnrolledAt = fromNano(created), optionalTime(enrolled)
+	r.HoldsProject, r.RunID = project.String, run.String
+	if runsProj.Valid {
+		r.RunHolds = holdsOf(pool, runsProj.String)
+	}
 	return r, err
 }
 
@@ -382,18 +411,30 @@ func (s *Store) PoolRunners(ctx context.Context, ref string) (out []hubv1.PoolRu
 	return out, err
 }
 
-// PoolSnapshot is all that the credential's controller needs.
-func (s *Store) PoolSnapshot(ctx context.Context, c Credential) (out hubv1.PoolSnapshot, err error) {
+// PoolSnapshot is all that the credential's controller needs, of whatever build.
+func (s *Store) PoolSnapshot(ctx context.Context, c Credential) (hubv1.PoolSnapshot, error) {
+	return s.SnapshotFor(ctx, Controller{Credential: c})
+}
+
+// SnapshotFor is PoolSnapshot for one controller, with what it asks for and
+// whether another has precedence.
+func (s *Store) SnapshotFor(ctx context.Context, c Controller) (out hubv1.PoolSnapshot, err error) {
 	err = s.view(ctx, func(q querier) error {
 		pool, err := findPool(ctx, q, c.PoolID)
 		if err != nil {
 			return err
 		}
 		out.Revision, out.Pool = pool.feed, pool.Pool
-		out.Features = []string{hubv1.FeatureRunnerStates, hubv1.FeatureRunnerGone}
+		out.Features = s.Features()
+		out.Duplicate = s.present.rival(c.seat(), pool.Name)
 		if pool.State == hubv1.PoolActive && pool.Cordon == nil {
 			// A cordoned or draining pool has no demand, whatever waits.
 			out.Queued = pool.Queued
+			if slices.Contains(c.Features, hubv1.FeatureRunnerHolds) && out.Queued > 0 {
+				if out.Waiting, err = waitingProjects(ctx, q, pool.ID); err != nil {
+					return err
+				}
+			}
 		}
 		if out.Runners, err = collect(ctx, q, scanPoolRunner, selectPoolRunners+" AND r.credential_id = ? ORDER BY r.created_at, r.id", c.PoolID, c.ID); err != nil {
 			return err

@@ -2,6 +2,7 @@ package store
 
 import (
 	"context"
+	"slices"
 
 	"cloop.dev/cloop/apis/hubv1"
 )
@@ -24,8 +25,12 @@ func (tx *Tx) settlePool(id string) error {
 	return nil
 }
 
-// handOff gives the oldest queued runs to the longest idle runners that have a
-// watch open.
+// queuePage is how many runs of a queue are read at a time where the runners may
+// take only some of them.
+const queuePage = 64
+
+// handOff gives the oldest queued runs to the idle runners that have a watch open
+// and may take them.
 func (tx *Tx) handOff(pool poolRow) error {
 	ctx := context.Background()
 	idle, err := collect(ctx, tx, scanRunner, selectRunners+" WHERE pool_id = ? AND state <> 'retired' AND state = 'idle' ORDER BY enrolled_at, id", pool.ID)
@@ -38,14 +43,27 @@ func (tx *Tx) handOff(pool poolRow) error {
 			listening = append(listening, r)
 		}
 	}
-	runs, err := collect(ctx, tx, scanRun, selectRuns+" WHERE r.pool_id = ? AND r.settled_at IS NULL AND r.state = 'queued' ORDER BY r.seq LIMIT ?",
-		pool.ID, len(listening))
-	if err != nil {
-		return err
-	}
-	for i, run := range runs {
-		if err := tx.hand(run, listening[i]); err != nil {
+	listening = holdersFirst(listening)
+	for after := int64(0); len(listening) > 0; {
+		page := len(listening)
+		if listening[0].holds != "" {
+			page = max(page, queuePage) // it may have to pass over many
+		}
+		runs, err := collect(ctx, tx, scanRun, selectRuns+" WHERE r.pool_id = ? AND r.settled_at IS NULL AND r.state = 'queued' AND r.seq > ? ORDER BY r.seq LIMIT ?",
+			pool.ID, after, page)
+		if err != nil || len(runs) == 0 {
 			return err
+		}
+		after = runs[len(runs)-1].seq
+		for _, run := range runs {
+			at := slices.IndexFunc(listening, func(r runnerRow) bool { return mayHold(r, run.projectID) })
+			if at < 0 {
+				continue
+			}
+			if err := tx.hand(run, listening[at]); err != nil {
+				return err
+			}
+			listening = slices.Delete(listening, at, at+1)
 		}
 	}
 	return nil
@@ -124,20 +142,23 @@ func (tx *Tx) revoke(actor string, pool poolRow, reason string) error {
 		return err
 	}
 	for _, r := range runners {
-		run, held, err := heldRun(context.Background(), tx, r.ID)
-		if err != nil {
+		if err := tx.stop(actor, r, reason); err != nil {
 			return err
-		}
-		if err := tx.retired(actor, r, reason); err != nil {
-			return err
-		}
-		if held {
-			if err := tx.settleRun(actor, run, outcome{state: hubv1.RunCancelled, reason: reason + "; the run was stopped"}); err != nil {
-				return err
-			}
 		}
 	}
 	return tx.close(actor, pool, reason)
+}
+
+// stop ends a runner at once, with the run on it.
+func (tx *Tx) stop(actor string, r runnerRow, reason string) error {
+	run, held, err := heldRun(context.Background(), tx, r.ID)
+	if err != nil {
+		return err
+	}
+	if err := tx.retired(actor, r, reason); err != nil || !held {
+		return err
+	}
+	return tx.settleRun(actor, run, outcome{state: hubv1.RunCancelled, reason: reason + "; the run was stopped"})
 }
 
 // close revokes the pool's credentials and the pool.
@@ -147,10 +168,7 @@ func (tx *Tx) close(actor string, pool poolRow, reason string) error {
 		return err
 	}
 	for _, id := range live {
-		if _, err := tx.exec("UPDATE credentials SET revoked_at = ?, refusal = '' WHERE id = ?", nano(tx.now), id); err != nil {
-			return err
-		}
-		if err := tx.audit(record{actor: actor, action: ActionCredentialRevoke, pool: pool.ID, object: id, state: "revoked", detail: reason}); err != nil {
+		if err := tx.endCredential(actor, pool, id, reason); err != nil {
 			return err
 		}
 	}

@@ -108,6 +108,7 @@ type Store struct {
 	deadline chan struct{}
 
 	present presence
+	uses    uses
 
 	uptime  func() time.Duration
 	clockMu sync.Mutex // guards the next three
