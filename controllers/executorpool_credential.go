@@ -13,6 +13,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"cloop.dev/cloop/apis/v1alpha1"
+	"cloop.dev/cloop/internal/hubclient"
 	"cloop.dev/cloop/internal/pool"
 	"cloop.dev/cloop/internal/secret"
 )
@@ -66,7 +67,7 @@ func (r *executorPoolReconciler) observeHub(ctx context.Context, o *observation)
 	}
 	conn, err := r.hubs.ensure(name, hubTarget{
 		url: spec.HubURL, pin: spec.HubCAPin, bundle: spec.HubCABundle,
-		credential: held.value,
+		credential: held.value, serves: servedOf(o.xpool),
 	})
 	if err != nil {
 		down(v1alpha1.ReasonHubUnavailable, secret.Redact(err.Error()))
@@ -75,6 +76,13 @@ func (r *executorPoolReconciler) observeHub(ctx context.Context, o *observation)
 	o.hub = conn
 	o.snapshot.Link, o.snapshot.Hub = conn.state()
 	return nil
+}
+
+// servedOf is the ExecutorPool as the hub is told of it.
+func servedOf(xpool *v1alpha1.ExecutorPool) hubclient.Served {
+	return hubclient.Served{
+		Name: xpool.Namespace + "/" + xpool.Name, UID: string(xpool.UID), HubPool: xpool.HubPoolName(), Created: xpool.CreationTimestamp.Unix(),
+	}
 }
 
 // readCredential reads the Secret live when it was never read, is due again,

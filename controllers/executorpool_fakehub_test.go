@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/http"
 	"net/http/httptest"
+	"net/url"
 	"slices"
 	"strings"
 	"sync"
@@ -34,6 +35,10 @@ type fakeHub struct {
 	gone       map[string]hubv1.GoneRequest
 	changed    chan struct{} // closed and replaced at each change
 	closed     bool
+	// duplicate is what the hub says of another ExecutorPool, and hello what the
+	// controller said of itself last.
+	duplicate string
+	hello     url.Values
 	// starts counts new runners, mints every token.
 	starts, mints int
 	// answering is called when a request was served and its answer is not sent yet.
@@ -159,6 +164,9 @@ func (h *fakeHub) aliveLocked() (n int32) {
 
 func (h *fakeHub) watch(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("Content-Type", "text/event-stream")
+	h.mu.Lock()
+	h.hello = r.URL.Query()
+	h.mu.Unlock()
 	for {
 		h.mu.Lock()
 		snapshot, wait, over := h.snapshot(), h.changed, h.closed || h.credential == "none"
@@ -184,7 +192,7 @@ func (h *fakeHub) watch(w http.ResponseWriter, r *http.Request) {
 
 func (h *fakeHub) snapshot() hubv1.PoolSnapshot {
 	s := hubv1.PoolSnapshot{
-		Revision: h.revision, Features: []string{hubv1.FeatureRunnerStates, hubv1.FeatureRunnerGone}, Queued: h.queued,
+		Revision: h.revision, Features: []string{hubv1.FeatureRunnerStates, hubv1.FeatureRunnerGone}, Queued: h.queued, Duplicate: h.duplicate,
 		Pool: hubv1.Pool{
 			ID: h.id, Name: "gpu", State: hubv1.PoolActive,
 			PoolDefinition: hubv1.PoolDefinition{MaxRunners: h.max},

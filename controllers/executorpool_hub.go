@@ -36,11 +36,14 @@ type poolHub interface {
 type hubTarget struct {
 	url, pin, bundle string
 	credential       secret.String
+	// serves is the ExecutorPool as the hub is told of it.
+	serves hubclient.Served
 }
 
 // same says whether a connection to the one target serves the other.
 func (t hubTarget) same(other hubTarget) bool {
-	return t.url == other.url && t.pin == other.pin && t.bundle == other.bundle && t.credential.Equal(other.credential)
+	return t.url == other.url && t.pin == other.pin && t.bundle == other.bundle && t.credential.Equal(other.credential) &&
+		t.serves == other.serves
 }
 
 // hubConnections holds one watch for each pool. Starting, replacing and ending
@@ -142,9 +145,11 @@ func (h *hubConnections) close(name types.NamespacedName) {
 // serve keeps a watch open until the context ends.
 func (h *hubConnections) serve(ctx context.Context, name types.NamespacedName, conn *hubConnection) {
 	var backoff hubclient.Backoff
+	hello := h.hello
+	hello.Serves = conn.target.serves
 	for ctx.Err() == nil {
 		answered := false
-		for snapshot, err := range conn.hub.PoolWatch(ctx, h.hello) {
+		for snapshot, err := range conn.hub.PoolWatch(ctx, hello) {
 			if err != nil {
 				// A stream that worked and broke is opened again before
 				// anybody is told.

@@ -104,8 +104,7 @@ func setupExecutorPool(mgr ctrl.Manager, opts Options) error {
 // addExecutorPool is setupExecutorPool with what tests replace.
 func addExecutorPool(mgr ctrl.Manager, opts Options, recorder record.EventRecorder, c clock.PassiveClock, grace time.Duration) error {
 	hubs := newHubConnections(hubclient.Hello{
-		Instance: opts.Instance, Build: opts.Build,
-		Features: []string{hubv1.FeatureRunnerStates, hubv1.FeatureRunnerGone},
+		Instance: opts.Instance, Build: opts.Build, Features: hubv1.ControllerFeatures(),
 	}, opts.fence, c)
 	if err := mgr.Add(hubs); err != nil {
 		return fmt.Errorf("add the hub connections: %w", err)

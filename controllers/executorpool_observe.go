@@ -189,7 +189,8 @@ func (r *executorPoolReconciler) duplicate(o *observation, pools *v1alpha1.Execu
 			return other.Name
 		}
 	}
-	return ""
+	// One in another namespace or cluster, which only the hub can see.
+	return o.snapshot.Hub.Duplicate
 }
 
 // precedes says which of two ExecutorPools with one hub pool's credential serves

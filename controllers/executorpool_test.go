@@ -156,3 +156,25 @@ func TestASecondPoolForOneHubPoolIsRefused(t *testing.T) {
 			meta.IsStatusConditionTrue(second.Status.Conditions, v1alpha1.ConditionReady)
 	})
 }
+
+// What the hub sees of another namespace or cluster, no controller can see.
+func TestAPoolThatTheHubCallsADuplicateStartsNothing(t *testing.T) {
+	s := newStage(t, 4)
+	p := s.pool()
+	s.hub.mu.Lock()
+	hello := s.hub.hello
+	s.hub.mu.Unlock()
+	if hello.Get("executor_pool") != s.ns+"/gpu" || hello.Get("executor_pool_uid") != string(p.UID) || hello.Get("hub_pool") != "gpu" || hello.Get("created") == "0" {
+		t.Errorf("it told the hub %v", hello)
+	}
+	s.hub.change(func() { s.hub.duplicate, s.hub.queued = "east/gpu", 1 })
+	c := s.reason(v1alpha1.ConditionReady, v1alpha1.ReasonDuplicatePool)
+	if !strings.Contains(c.Message, "east/gpu") {
+		t.Errorf("the condition says %q", c.Message)
+	}
+	if n := len(s.pods()); n > 0 {
+		t.Errorf("it started %d Pods", n)
+	}
+	s.hub.change(func() { s.hub.duplicate = "" })
+	s.untilPods(1)
+}

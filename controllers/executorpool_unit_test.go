@@ -1,6 +1,8 @@
 package controllers
 
 import (
+	"context"
+	"net/http"
 	"testing"
 	"time"
 
@@ -8,8 +10,11 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/tools/record"
 	clocktesting "k8s.io/utils/clock/testing"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"cloop.dev/cloop/apis/hubv1"
 	"cloop.dev/cloop/apis/v1alpha1"
+	"cloop.dev/cloop/internal/hubclient"
 	"cloop.dev/cloop/internal/pool"
 	"cloop.dev/cloop/internal/secret"
 )
@@ -120,5 +125,71 @@ func TestOfTwoPoolsWithOneCredentialTheNamedOneServes(t *testing.T) {
 				t.Errorf("%s does not come before %s", pair.first.Name, pair.second.Name)
 			}
 		})
+	}
+}
+
+// stale is a cache that missed every change of a Secret, and counts the reads of
+// the API server beside it.
+type stale struct {
+	client.Client
+	value string
+	reads int
+}
+
+func (s *stale) Get(_ context.Context, key client.ObjectKey, object client.Object, _ ...client.GetOption) error {
+	object.SetName(key.Name)
+	object.SetResourceVersion("1")
+	return nil
+}
+
+// live is the API server.
+type live struct{ *stale }
+
+func (l live) Get(_ context.Context, key client.ObjectKey, object client.Object, _ ...client.GetOption) error {
+	l.reads++
+	object.SetName(key.Name)
+	object.(*corev1.Secret).Data = map[string][]byte{"credential": []byte(l.value)}
+	return nil
+}
+
+func TestTheCredentialIsReadAgainWithinFiveMinutesAndAtOnceWhenItIsRefused(t *testing.T) {
+	const first, second, third = fakeCredential, "cloop_pool1_secondsecondsecond", "cloop_pool1_thirdthirdthirdthird"
+	fake := clocktesting.NewFakeClock(time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC))
+	cluster := &stale{value: first}
+	xpool := &v1alpha1.ExecutorPool{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "gpu"}}
+	xpool.Spec.PoolCredentialSecretRef = v1alpha1.SecretKeyRef{Name: "gpu-pool-credential", Key: "credential"}
+	hubs := newHubConnections(hubclient.Hello{}, nil, fake)
+	r := &executorPoolReconciler{client: cluster, live: live{cluster}, hubs: hubs, clock: fake}
+	o := &observation{xpool: xpool, memory: &poolMemory{}}
+	read := func() string {
+		t.Helper()
+		if err := r.readCredential(t.Context(), o); err != nil {
+			t.Fatal(err)
+		}
+		return o.memory.credential.value.Reveal()
+	}
+	if got := read(); got != first {
+		t.Fatalf("read %q", got)
+	}
+	cluster.value = second
+	fake.Step(5*time.Minute - time.Second)
+	if got := read(); got != first || cluster.reads != 1 {
+		t.Errorf("read again before it was due: %d times", cluster.reads)
+	}
+	fake.Step(time.Second)
+	if got := read(); got != second {
+		t.Errorf("after five minutes it holds %q", got)
+	}
+	if lookAgain > 5*time.Minute {
+		t.Errorf("a quiet pool is looked at every %s", lookAgain)
+	}
+	// The hub refuses what was read.
+	cluster.value = third
+	conn := &hubConnection{}
+	hubs.conns[client.ObjectKeyFromObject(xpool)] = conn
+	fake.Step(time.Second)
+	conn.failed(fake.Now(), &hubv1.Problem{Status: http.StatusUnauthorized, Code: hubv1.CodeUnauthenticated}, true)
+	if got := read(); got != third {
+		t.Errorf("once it was refused it holds %q", got)
 	}
 }

@@ -90,7 +90,7 @@ var remedies = map[Reason]string{
 	ReasonHubNotAllowed:        "use a hub on the controller's --allowed-hub list, or ask the cluster's operator to add this one",
 	ReasonCredentialUnreadable: "create the Secret that spec.poolCredentialSecretRef names, or correct its name or key",
 	ReasonHubTooOld:            "upgrade the hub",
-	ReasonDuplicatePool:        "delete one of the ExecutorPools that serve this hub pool",
+	ReasonDuplicatePool:        "delete one of the ExecutorPools that serve this hub pool, or give the one in another cluster a credential of its own (cloop executor pool rotate-credential)",
 	ReasonRunnersRefused:       "raise the hub pool's maxRunners or uncordon it, if that is what you want",
 	ReasonPodRefused:           "change what the API server names: a ResourceQuota, an admission policy or the namespace's Pod Security level",
 	ReasonNotBuilt:             "take the fields out of the spec, or upgrade cloop to a version that does what they ask for",
