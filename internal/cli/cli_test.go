@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"encoding/pem"
 	"fmt"
 	"io"
 	"log"
@@ -69,7 +70,14 @@ type calls []string
 // environment points at it.
 func stubHub(t *testing.T, answers map[string]any) *calls {
 	t.Helper()
-	seen := &calls{}
+	seen, _ := stubHubShowing(t, answers)
+	return seen
+}
+
+// stubHubShowing is stubHub with the certificate that the hub shows.
+func stubHubShowing(t *testing.T, answers map[string]any) (seen *calls, certificate string) {
+	t.Helper()
+	seen = &calls{}
 	server := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.Header.Get("Authorization") != "Bearer "+token {
 			send(w, &hubv1.Problem{Status: http.StatusUnauthorized, Code: hubv1.CodeUnauthenticated, Detail: "the token is not known"})
@@ -96,7 +104,7 @@ func stubHub(t *testing.T, answers map[string]any) *calls {
 	t.Setenv("CLOOP_HUB_CA_FILE", "")
 	t.Setenv("CLOOP_TOKEN", token)
 	t.Setenv("CLOOP_TOKEN_FILE", "")
-	return seen
+	return seen, string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: server.Certificate().Raw}))
 }
 
 func send(w http.ResponseWriter, value any) {

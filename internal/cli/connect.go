@@ -54,18 +54,27 @@ func (a *app) connect() (*hubclient.Client, error) {
 	if o.URL == "" {
 		return nil, errors.New("no hub: name one with --hub URL or " + envHub)
 	}
-	if name := a.options.hubCAFile; name != "" {
-		bundle, err := os.ReadFile(name)
-		if err != nil {
-			return nil, fmt.Errorf("read the hub's certificates: %w", err)
-		}
-		o.CABundle = bundle
-	}
 	var err error
+	if o.CABundle, err = a.caBundle(); err != nil {
+		return nil, err
+	}
 	if o.Token, err = a.token(); err != nil {
 		return nil, err
 	}
 	return hubclient.New(o)
+}
+
+// caBundle reads the certificates that alone are trusted for the hub; nil: the
+// system's are.
+func (a *app) caBundle() ([]byte, error) {
+	if a.options.hubCAFile == "" {
+		return nil, nil
+	}
+	bundle, err := os.ReadFile(a.options.hubCAFile)
+	if err != nil {
+		return nil, fmt.Errorf("read the hub's certificates: %w", err)
+	}
+	return bundle, nil
 }
 
 // token reads the token from where it may stand: never an argument.

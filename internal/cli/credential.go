@@ -1,45 +1,44 @@
 package cli
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"os"
-	"regexp"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 
 	"cloop.dev/cloop/apis/hubv1"
+	"cloop.dev/cloop/internal/count"
+	"cloop.dev/cloop/internal/hubclient"
+	"cloop.dev/cloop/internal/install"
 )
 
 // credentialPlace is where a controller credential goes: a Secret in the
 // cluster and, on the way there, a file or the printed command.
 type credentialPlace struct {
-	namespace string
-	secret    string
+	install.Place
 	// file gets the credential instead of the terminal.
 	file string
 }
 
 func (p *credentialPlace) register(cmd *cobra.Command) {
 	flags := cmd.Flags()
-	flags.StringVar(&p.namespace, "namespace", "", "`NAMESPACE` of the controller (default cloop-POOL)")
-	flags.StringVar(&p.secret, "secret", "", "`NAME` of the Secret with the credential (default POOL-pool-credential)")
+	flags.StringVar(&p.Namespace, "namespace", "", "`NAMESPACE` of the controller (default what the pool was made with, else cloop-POOL)")
+	flags.StringVar(&p.Release, "release", "", "`NAME` of the controller's Helm release (default what the pool was made with, else POOL)")
+	flags.StringVar(&p.Secret, "secret", "", "`NAME` of the Secret with the credential (default POOL-pool-credential)")
 	flags.StringVar(&p.file, "credential-file", "", "write the credential to this new `FILE` instead of showing it")
 }
 
-func (p *credentialPlace) complete(pool string) {
-	if p.namespace == "" {
-		p.namespace = "cloop-" + pool
+// at fills in what no flag says, and makes the file before the credential is
+// minted: one that cannot be written is better found while nothing is lost.
+func (p *credentialPlace) at(pool string, hints *hubv1.InstallHints) error {
+	p.Place = install.At(pool, p.Place, hints)
+	if err := p.Check(); err != nil {
+		return err
 	}
-	if p.secret == "" {
-		p.secret = pool + "-pool-credential"
-	}
-}
-
-// reserve makes the file before the credential is minted: one that cannot be
-// written is better found while nothing is lost.
-func (p *credentialPlace) reserve() error {
 	if p.file == "" {
 		return nil
 	}
@@ -50,7 +49,7 @@ func (p *credentialPlace) reserve() error {
 	return file.Close()
 }
 
-// release takes back what reserve made, after a mint that failed.
+// release takes back the file that at made, after a mint that failed.
 func (p *credentialPlace) release() {
 	if p.file != "" {
 		_ = os.Remove(p.file)
@@ -59,126 +58,207 @@ func (p *credentialPlace) release() {
 
 // keptCredential is a credential that is stored or about to be shown.
 type keptCredential struct {
-	// credential has no secret any more where a file holds it.
-	credential hubv1.Credential
-	commands   []string
-	note       string
+	// shown has no secret any more where a file holds it.
+	shown hubv1.Credential
+	where install.Credential
 }
 
-// credentialText is what a credential may be made of. It goes into commands that
-// people paste into their shell: text of another kind could end the command and
-// begin the next.
-var credentialText = regexp.MustCompile(`^[A-Za-z0-9_.~+/=-]+$`)
-
-// keep stores a fresh credential and prepares the commands that bring it into
-// the cluster. The commands carry it on standard input, so that no process
-// list and no last-applied annotation holds it.
+// keep stores a fresh credential in its file, if it has one.
 func (p *credentialPlace) keep(credential hubv1.Credential) (keptCredential, error) {
-	kept := keptCredential{credential: credential}
-	if !credentialText.MatchString(credential.Secret) {
+	kept := keptCredential{shown: credential, where: install.Credential{Text: credential.Secret, File: p.file}}
+	if !install.Usable(credential.Secret) {
 		p.release()
-		return kept, fmt.Errorf("the hub's answer has no credential that could be one, so it is not shown: make sure that --hub names the right hub, then mint another with `cloop executor pool rotate-credential`")
+		return kept, errors.New("the hub's answer has no credential that could be one, so it is not shown: make sure that --hub names the right hub, then mint another with `cloop executor pool rotate-credential`")
 	}
 	if p.file == "" {
-		kept.commands = []string{p.namespaceCommand(), p.secretFromInput(credential.Secret)}
-		kept.note = "The credential in the second command is shown once and cannot be recovered."
 		return kept, nil
 	}
 	if err := os.WriteFile(p.file, []byte(credential.Secret), 0o600); err != nil {
 		return kept, fmt.Errorf("write the credential, which is lost now (mint another with `cloop executor pool rotate-credential`): %w", err)
 	}
-	kept.credential.Secret = ""
-	kept.commands = []string{p.namespaceCommand(), p.secretFromFile()}
-	kept.note = "The credential is in " + p.file + " and cannot be recovered from the hub. Delete the file afterwards."
+	kept.shown.Secret, kept.where.Text = "", ""
 	return kept, nil
 }
 
-func (k keptCredential) print(w io.Writer) {
-	say(w, "Run these where kubectl reaches the cluster; both may be repeated.\n%s\n", k.note)
-	for _, command := range k.commands {
-		say(w, "\n%s\n", verbatim(command))
+// note says where the credential is; command names the command that may show it.
+func (k keptCredential) note(command string) string {
+	if k.where.File == "" {
+		return "The credential in the " + command + " is shown once and cannot be recovered."
 	}
-}
-
-// namespaceCommand applies server-side with the label in the manifest: where
-// another tool labels the namespace differently it conflicts instead of
-// relabelling.
-func (p *credentialPlace) namespaceCommand() string {
-	return fmt.Sprintf(`kubectl apply --server-side -f - <<'EOF'
-apiVersion: v1
-kind: Namespace
-metadata:
-  name: %s
-  labels:
-    pod-security.kubernetes.io/enforce: restricted
-EOF`, p.namespace)
-}
-
-func (p *credentialPlace) secretFromInput(secret string) string {
-	return fmt.Sprintf(`kubectl apply --server-side --force-conflicts -f - <<'EOF'
-apiVersion: v1
-kind: Secret
-metadata:
-  name: %s
-  namespace: %s
-stringData:
-  credential: %s
-EOF`, p.secret, p.namespace, secret)
-}
-
-func (p *credentialPlace) secretFromFile() string {
-	return fmt.Sprintf(`kubectl -n %s create secret generic %s --from-file=credential=%s --dry-run=client -o yaml |
-  kubectl apply --server-side --force-conflicts -f -`, p.namespace, p.secret, shellQuote(p.file))
-}
-
-// shellQuote quotes a word for a POSIX shell where it needs that.
-func shellQuote(word string) string {
-	plain := strings.TrimFunc(word, func(r rune) bool {
-		return r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || strings.ContainsRune("-_./:=+,@%", r)
-	}) == ""
-	if plain && word != "" {
-		return word
-	}
-	return "'" + strings.ReplaceAll(word, "'", `'\''`) + "'"
+	return "The credential is in " + k.where.File + " and cannot be recovered from the hub. Delete the file afterwards."
 }
 
 func (a *app) newPoolRotateCommand() *cobra.Command {
-	var place credentialPlace
+	var (
+		place         credentialPlace
+		finish, force bool
+	)
 	cmd := &cobra.Command{
 		Use:   "rotate-credential POOL",
-		Short: "Mint another credential for a pool's controller",
+		Short: "Mint another credential for a pool's controller, or revoke the older ones",
 		Long: `Mint another credential for a pool's controller and print the command that puts
 it into the controller's Secret. The credential is shown once. Older ones keep
-working.`,
+working until --finish, which revokes all but the newest: once the newest was
+used more recently than each of them, and no busy runner was started with one.
+The hub says what is missing. --force skips both checks; runs on the runners of
+the older credentials are then STOPPED.`,
+		Example: `  cloop executor pool rotate-credential gpu
+  cloop executor pool rotate-credential gpu --finish`,
 		Args: cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if force && !finish {
+				return usageError(cmd, errors.New("--force is for --finish alone"))
+			}
+			hub, err := a.connect()
+			if err != nil {
+				return err
+			}
+			if finish {
+				for _, flag := range []string{"namespace", "release", "secret", "credential-file"} {
+					if cmd.Flags().Changed(flag) {
+						return usageError(cmd, fmt.Errorf("--%s goes with a new credential, and --finish mints none", flag))
+					}
+				}
+				return a.finishRotation(cmd, hub, args[0], force)
+			}
+			return a.rotate(cmd, hub, args[0], &place)
+		},
+	}
+	place.register(cmd)
+	cmd.Flags().BoolVar(&finish, "finish", false, "revoke every credential but the newest")
+	cmd.Flags().BoolVar(&force, "force", false, "with --finish: whatever still needs them; stops runs")
+	return cmd
+}
+
+// rotate mints a credential and prints how to store it.
+func (a *app) rotate(cmd *cobra.Command, hub *hubclient.Client, ref string, place *credentialPlace) error {
+	pool, err := hub.GetPool(cmd.Context(), ref)
+	if err != nil {
+		return fmt.Errorf("mint a credential for pool %s: %w", ref, err)
+	}
+	if err := place.at(pool.Name, pool.Install); err != nil {
+		return err
+	}
+	credential, err := hub.CreateCredential(cmd.Context(), pool.ID)
+	if err != nil {
+		place.release()
+		return fmt.Errorf("mint a credential for pool %s: %w", ref, err)
+	}
+	kept, err := place.keep(credential)
+	if err != nil {
+		return err
+	}
+	command := place.SecretCommand(kept.where)
+	shown := struct {
+		Credential hubv1.Credential `json:"credential"`
+		Install    []string         `json:"install"`
+	}{kept.shown, []string{command}}
+	return a.show(shown, func(w io.Writer) {
+		say(w, "Minted credential %s of pool %s.\n", credential.ID, pool.Name)
+		say(w, "%s\n\n%s\n\n", kept.note("command"), verbatim(command))
+		say(w, "The controller reads the Secret again within five minutes, and at once when its credential is refused.\n")
+		say(w, "Then revoke the older ones: cloop executor pool rotate-credential %s --finish\n", pool.Name)
+	})
+}
+
+func (a *app) finishRotation(cmd *cobra.Command, hub *hubclient.Client, pool string, force bool) error {
+	done, err := hub.FinishRotation(cmd.Context(), pool, hubv1.FinishRotationRequest{Force: force})
+	if err != nil {
+		return fmt.Errorf("finish the rotation of pool %s: %w", pool, err)
+	}
+	return a.show(done, func(w io.Writer) {
+		if len(done.Revoked) == 0 {
+			say(w, "Nothing to finish: credential %s is the only one of pool %s.\n", done.Kept.ID, pool)
+			return
+		}
+		say(w, "Revoked %s of pool %s; %s stays.\n", count.Of(len(done.Revoked), "older credential"), pool, done.Kept.ID)
+		for _, c := range done.Revoked {
+			say(w, "%s: %s\n", c.ID, retiredWith(c.Runners))
+		}
+	})
+}
+
+// retiredWith says what went with a credential.
+func retiredWith(runners hubv1.RunnerCounts) string {
+	all := runners.Starting + runners.Idle + runners.Busy + runners.Retiring
+	if all == 0 {
+		return "no runner went with it"
+	}
+	text := count.Of(all, "runner") + " of it retired"
+	if runners.Busy > 0 {
+		text += ", and " + count.Of(runners.Busy, "run") + " stopped"
+	}
+	return text
+}
+
+func (a *app) newPoolCredentialsCommand() *cobra.Command {
+	var all bool
+	cmd := &cobra.Command{
+		Use:   "credentials POOL",
+		Short: "List the credentials of a pool's controllers, the newest first",
+		Args:  cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			hub, err := a.connect()
 			if err != nil {
 				return err
 			}
-			place.complete(args[0])
-			if err := place.reserve(); err != nil {
+			list, err := hub.ListCredentials(cmd.Context(), args[0], all)
+			if err != nil {
+				return fmt.Errorf("list the credentials of pool %s: %w", args[0], err)
+			}
+			return a.show(hubv1.CredentialList{Items: listed(list)}, func(w io.Writer) { printCredentials(w, list) })
+		},
+	}
+	cmd.Flags().BoolVar(&all, "all", false, "revoked credentials too")
+	return cmd
+}
+
+func printCredentials(w io.Writer, list []hubv1.Credential) {
+	row(w, "CREDENTIAL", "STATE", "CREATED", "USED", "STARTING", "IDLE", "BUSY", "CONTROLLERS")
+	now := time.Now()
+	for _, c := range list {
+		state, used := "live", "never"
+		if c.RevokedAt != nil {
+			state = "revoked " + age(now, *c.RevokedAt) + " ago"
+		}
+		if c.UsedAt != nil {
+			used = age(now, *c.UsedAt) + " ago"
+		}
+		var controllers []string
+		for _, contact := range c.Controllers {
+			if contact.Connected {
+				used = "now"
+			}
+			controllers = append(controllers, contact.Instance)
+		}
+		row(w, c.ID, state, age(now, c.CreatedAt)+" ago", used, c.Runners.Starting, c.Runners.Idle, c.Runners.Busy, dash(strings.Join(controllers, ",")))
+	}
+}
+
+func (a *app) newPoolRevokeCredentialCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:   "revoke-credential POOL CREDENTIAL",
+		Short: "Revoke one credential at once: this stops the runs of its runners",
+		Long: `Revoke one credential of a pool's controllers at once, such as one that leaked.
+Its controller is refused, its runners are retired, their tokens are refused and
+runs in progress on them are STOPPED. To replace a credential without stopping
+a run, rotate it: cloop executor pool rotate-credential.`,
+		Args: cobra.ExactArgs(2),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			hub, err := a.connect()
+			if err != nil {
 				return err
 			}
-			credential, err := hub.CreateCredential(cmd.Context(), args[0])
+			revoked, err := hub.RevokeCredential(cmd.Context(), args[0], args[1])
 			if err != nil {
-				place.release()
-				return fmt.Errorf("mint a credential for pool %s: %w", args[0], err)
+				return fmt.Errorf("revoke credential %s of pool %s: %w", args[1], args[0], err)
 			}
-			kept, err := place.keep(credential)
-			if err != nil {
-				return err
-			}
-			shown := struct {
-				Credential hubv1.Credential `json:"credential"`
-				Install    []string         `json:"install"`
-			}{kept.credential, kept.commands[1:]}
-			return a.show(shown, func(w io.Writer) {
-				say(w, "Minted credential %s of pool %s.\n", credential.ID, args[0])
-				say(w, "%s\n\n%s\n", strings.ReplaceAll(kept.note, "second command", "command"), verbatim(kept.commands[1]))
+			return a.show(revoked, func(w io.Writer) {
+				say(w, "Revoked credential %s of pool %s: its controller and its runners are refused, and their runs are stopped.\n", revoked.ID, args[0])
 			})
 		},
 	}
-	place.register(cmd)
-	return cmd
 }
+
+// shellQuote quotes a word for a POSIX shell where it needs that.
+func shellQuote(word string) string { return install.Quote(word) }

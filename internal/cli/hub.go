@@ -54,7 +54,7 @@ it. Nothing that is not over is ever removed:
     audit: 365d                     # of runs and runners; the rest is kept`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			o.Log = a.logger()
+			o.Log, o.Build = a.logger(), buildVersion().Version
 			if err := hub.Run(cmd.Context(), o); err != nil {
 				return fmt.Errorf("serve the hub: %w", err)
 			}

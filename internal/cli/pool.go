@@ -5,13 +5,13 @@ import (
 	"fmt"
 	"io"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
 
 	"cloop.dev/cloop/apis/hubv1"
-	"cloop.dev/cloop/internal/count"
 	"cloop.dev/cloop/internal/fleet"
 	"cloop.dev/cloop/internal/hubclient"
 )
@@ -31,6 +31,8 @@ changed there; the hub refuses to change it here and names the file.`,
 		a.newPoolCordonCommand(),
 		a.newPoolUncordonCommand(),
 		a.newPoolRotateCommand(),
+		a.newPoolCredentialsCommand(),
+		a.newPoolRevokeCredentialCommand(),
 		a.newPoolRevokeCommand(),
 	)
 	return cmd
@@ -38,10 +40,12 @@ changed there; the hub refuses to change it here and names the file.`,
 
 // poolFlags are the flags of a pool's definition.
 type poolFlags struct {
-	maxRunners int32
-	labels     map[string]string
-	audience   []string
-	owner      string
+	maxRunners   int32
+	labels       map[string]string
+	audience     []string
+	owner        string
+	harness      string
+	capabilities []string
 }
 
 func (f *poolFlags) register(cmd *cobra.Command) {
@@ -51,69 +55,31 @@ func (f *poolFlags) register(cmd *cobra.Command) {
 	flags.Lookup("label").DefValue = ""
 	flags.StringSliceVar(&f.audience, "audience", nil, "user:, group: or role: `ENTRY` that may start runs, several times; none: anyone")
 	flags.StringVar(&f.owner, "owner", "", "user:, group: or role: `ENTRY` that owns the pool; only projects that it may read run there")
+	flags.StringVar(&f.harness, "harness", "command", "`NAME` of the harness that the pool's runners carry")
+	flags.StringSliceVar(&f.capabilities, "capability", nil, "`NAME` of a capability that the pool's runners are declared to have, such as kernelIsolated, or NAME=false; several times")
 }
 
-// created is what `pool create` shows as JSON or YAML.
-type created struct {
-	hubv1.CreatePoolResponse
-	// Install are the commands that put the credential into the cluster.
-	Install []string `json:"install"`
-}
-
-func (a *app) newPoolCreateCommand() *cobra.Command {
-	var (
-		definition poolFlags
-		harness    string
-		place      credentialPlace
-	)
-	cmd := &cobra.Command{
-		Use:   "create NAME --max-runners N",
-		Short: "Make a pool and its controller's first credential",
-		Long: `Make a pool at the hub and its controller's first credential, and print the
-commands that put the credential into the cluster. The credential is shown
-once: the hub keeps only its hash.`,
-		Example: `  cloop executor pool create gpu --max-runners 4 --label gpu=true --audience group:ml-team
-  cloop executor pool create gpu --max-runners 4 --credential-file gpu.credential`,
-		Args: cobra.ExactArgs(1),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			if !cmd.Flags().Changed("max-runners") {
-				return usageError(cmd, errors.New("--max-runners is missing"))
+// declared reads the capabilities: NAME, or NAME=true or NAME=false.
+func (f *poolFlags) declared(cmd *cobra.Command) (map[string]bool, error) {
+	var declared map[string]bool
+	for _, entry := range f.capabilities {
+		if entry == "" {
+			continue // --capability= declares none
+		}
+		name, text, given := strings.Cut(entry, "=")
+		has := true
+		if given {
+			var err error
+			if has, err = strconv.ParseBool(text); err != nil {
+				return nil, usageError(cmd, fmt.Errorf("--capability %s: it takes NAME, NAME=true or NAME=false", entry))
 			}
-			hub, err := a.connect()
-			if err != nil {
-				return err
-			}
-			place.complete(args[0])
-			if err := place.reserve(); err != nil {
-				return err
-			}
-			response, err := hub.CreatePool(cmd.Context(), hubv1.CreatePoolRequest{
-				Name: args[0],
-				PoolDefinition: hubv1.PoolDefinition{
-					MaxRunners: definition.maxRunners, Labels: definition.labels,
-					Audience: definition.audience, Owner: definition.owner, Harness: harness,
-				},
-			})
-			if err != nil {
-				place.release()
-				return fmt.Errorf("create pool %s: %w", args[0], err)
-			}
-			kept, err := place.keep(response.Credential)
-			if err != nil {
-				return err
-			}
-			response.Credential = kept.credential
-			return a.show(created{response, kept.commands}, func(w io.Writer) {
-				say(w, "Created pool %s.\n\n", response.Pool.Name)
-				kept.print(w)
-				say(w, "\nBind projects to pool:%s\n", response.Pool.ID)
-			})
-		},
+		}
+		if declared == nil {
+			declared = map[string]bool{}
+		}
+		declared[name] = has
 	}
-	definition.register(cmd)
-	cmd.Flags().StringVar(&harness, "harness", "command", "`NAME` of the harness that the pool's runners carry")
-	place.register(cmd)
-	return cmd
+	return declared, nil
 }
 
 func (a *app) newPoolListCommand() *cobra.Command {
@@ -145,77 +111,6 @@ func (a *app) newPoolListCommand() *cobra.Command {
 		},
 	}
 	cmd.Flags().BoolVar(&all, "all", false, "revoked pools too")
-	return cmd
-}
-
-func (a *app) newPoolShowCommand() *cobra.Command {
-	return &cobra.Command{
-		Use:   "show POOL",
-		Short: "Show a pool, its controllers and its runners",
-		Args:  cobra.ExactArgs(1),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			hub, err := a.connect()
-			if err != nil {
-				return err
-			}
-			pool, err := hub.GetPool(cmd.Context(), args[0])
-			if err != nil {
-				return fmt.Errorf("show pool %s: %w", args[0], err)
-			}
-			runners, err := hub.ListPoolRunners(cmd.Context(), pool.ID)
-			if err != nil {
-				return fmt.Errorf("list the runners of pool %s: %w", args[0], err)
-			}
-			shown := struct {
-				hubv1.Pool
-				RunnerList []hubv1.PoolRunner `json:"runnerList"`
-			}{pool, listed(runners)}
-			return a.show(shown, func(w io.Writer) { printPool(w, pool, runners) })
-		},
-	}
-}
-
-func (a *app) newPoolUpdateCommand() *cobra.Command {
-	var definition poolFlags
-	cmd := &cobra.Command{
-		Use:   "update POOL [flags]",
-		Short: "Change the definition of a pool that Git does not manage",
-		Args:  cobra.ExactArgs(1),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			var request hubv1.UpdatePoolRequest
-			changed := cmd.Flags().Changed
-			if changed("max-runners") {
-				request.MaxRunners = &definition.maxRunners
-			}
-			if changed("label") {
-				request.Labels = &definition.labels
-			}
-			if changed("audience") {
-				// An empty entry is how --audience= says that anyone may.
-				audience := slices.DeleteFunc(definition.audience, func(entry string) bool { return entry == "" })
-				request.Audience = &audience
-			}
-			if changed("owner") {
-				request.Owner = &definition.owner
-			}
-			if request == (hubv1.UpdatePoolRequest{}) {
-				return usageError(cmd, errors.New("nothing to change: give at least one of --max-runners, --label, --audience and --owner"))
-			}
-			hub, err := a.connect()
-			if err != nil {
-				return err
-			}
-			pool, err := hub.UpdatePool(cmd.Context(), args[0], "", request)
-			if err != nil {
-				return fmt.Errorf("update pool %s: %w", args[0], err)
-			}
-			return a.show(pool, func(w io.Writer) {
-				say(w, "Updated pool %s: at most %s.\n", pool.Name, count.Of(pool.MaxRunners, "runner"))
-				say(w, "A cluster's own spec.maxRunners is changed in Git; the lower of the two counts.\n")
-			})
-		},
-	}
-	definition.register(cmd)
 	return cmd
 }
 
@@ -281,38 +176,6 @@ func (a *app) changePool(_ *cobra.Command, name, verb string, act func(*hubclien
 		return fmt.Errorf("%s pool %s: %w", verb, name, err)
 	}
 	return a.show(pool, func(w io.Writer) { say(w, done, pool.Name) })
-}
-
-func printPool(w io.Writer, p hubv1.Pool, runners []hubv1.PoolRunner) {
-	row(w, "Name:", p.Name)
-	row(w, "Binding:", "pool:"+p.ID)
-	row(w, "State:", poolState(p))
-	if p.Cordon != nil {
-		row(w, "Cordoned:", fmt.Sprintf("%s (by %s, %s ago)", p.Cordon.Reason, p.Cordon.By, age(time.Now(), p.Cordon.At)))
-	}
-	if p.Source != nil {
-		row(w, "Managed by:", fmt.Sprintf("Git: %s %s at %s", p.Source.Repository, p.Source.Path, fleet.Short(p.Source.Revision)))
-	}
-	row(w, "Max runners:", p.MaxRunners)
-	row(w, "Labels:", dash(joinLabels(p.Labels)))
-	row(w, "Audience:", audience(p.Audience))
-	row(w, "Owner:", dash(p.Owner))
-	row(w, "Harness:", dash(p.Harness))
-	row(w, "Queued:", p.Queued)
-	if len(p.Controllers) == 0 {
-		row(w, "Controllers:", "none seen yet")
-	}
-	for _, c := range p.Controllers {
-		row(w, "Controller:", fmt.Sprintf("%s, build %s, %s", dash(c.Instance), dash(c.Build), contact(c)))
-	}
-	if len(runners) == 0 {
-		return
-	}
-	row(w)
-	row(w, "RUNNER", "STATE", "RUN", "AGE")
-	for _, r := range runners {
-		row(w, r.ID, r.State, dash(r.RunID), age(time.Now(), r.CreatedAt))
-	}
 }
 
 func poolState(p hubv1.Pool) string {

@@ -42,6 +42,10 @@ func evilRun() hubv1.Run {
 	})
 }
 
+func evilCredential() hubv1.Credential {
+	return hubv1.Credential{ID: evil, Controllers: []hubv1.ControllerContact{{Instance: evil, Build: evil, CredentialID: evil}}}
+}
+
 // evilHub answers everything that a command asks for with evil texts.
 func evilHub(t *testing.T) {
 	t.Helper()
@@ -51,30 +55,36 @@ func evilHub(t *testing.T) {
 	terminal := evilRun()
 	terminal.State = hubv1.RunFailed
 	stubHub(t, map[string]any{
-		"GET /api/v1/pools":                         hubv1.PoolList{Items: []hubv1.Pool{evilPool()}},
-		"POST /api/v1/pools":                        hubv1.CreatePoolResponse{Pool: evilPool(), Credential: hubv1.Credential{ID: evil, Secret: "cloop_pool1_ok"}},
-		"GET /api/v1/pools/p":                       evilPool(),
-		"PATCH /api/v1/pools/p":                     evilPool(),
-		"POST /api/v1/pools/p/cordon":               evilPool(),
-		"POST /api/v1/pools/p/revoke":               evilPool(),
-		"POST /api/v1/pools/p/credentials":          hubv1.Credential{ID: evil, Secret: "cloop_pool1_ok"},
-		"GET /api/v1/pools/" + evil:                 evilPool(),
-		"GET /api/v1/pools/" + evil + "/runners":    map[string]any{"items": []hubv1.PoolRunner{{ID: evil, State: hubv1.RunnerState(evil), RunID: evil}}},
-		"GET /api/v1/projects":                      hubv1.ProjectList{Items: []hubv1.Project{project}},
-		"GET /api/v1/projects/p":                    project,
-		"POST /api/v1/projects":                     project,
-		"POST /api/v1/projects/p/executor":          project,
-		"GET /api/v1/runs":                          hubv1.RunList{Items: []hubv1.Run{evilRun()}},
-		"GET /api/v1/runs/r":                        evilRun(),
-		"POST /api/v1/runs":                         evilRun(),
-		"POST /api/v1/runs/r/cancel":                evilRun(),
-		"GET /api/v1/runs/r/watch":                  events(terminal),
-		"GET /api/v1/runs/" + evil + "/watch":       events(terminal),
-		"GET /api/v1/runs/r/logs":                   http.HandlerFunc(writeEvil),
-		"GET /api/v1/runs/" + evil + "/logs":        http.HandlerFunc(writeEvil),
-		"GET /api/v1/syncs":                         hubv1.SyncList{Items: []hubv1.Sync{sync}},
-		"POST /api/v1/syncs/" + evil + "/reconcile": sync,
-		"GET /api/v1/runs/refused":                  &hubv1.Problem{Status: http.StatusConflict, Code: hubv1.CodeConflict, Detail: evil, Remedy: evil},
+		"GET /api/v1/pools":                          hubv1.PoolList{Items: []hubv1.Pool{evilPool()}},
+		"POST /api/v1/pools":                         hubv1.CreatePoolResponse{Pool: evilPool(), Credential: hubv1.Credential{ID: evil, Secret: "cloop_pool1_ok"}},
+		"GET /api/v1/pools/p":                        evilPool(),
+		"PATCH /api/v1/pools/p":                      evilPool(),
+		"POST /api/v1/pools/p/cordon":                evilPool(),
+		"POST /api/v1/pools/p/revoke":                evilPool(),
+		"POST /api/v1/pools/p/credentials":           hubv1.Credential{ID: evil, Secret: "cloop_pool1_ok"},
+		"GET /api/v1/pools/" + evil:                  evilPool(),
+		"GET /api/v1/pools/" + evil + "/runners":     map[string]any{"items": []hubv1.PoolRunner{{ID: evil, State: hubv1.RunnerState(evil), RunID: evil}}},
+		"GET /api/v1/hub":                            hubv1.HubInfo{Build: evil},
+		"GET /api/v1/pools/p/credentials":            hubv1.CredentialList{Items: []hubv1.Credential{evilCredential()}},
+		"POST /api/v1/pools/p/credentials/finish":    hubv1.FinishRotationResponse{Kept: evilCredential(), Revoked: []hubv1.Credential{evilCredential()}},
+		"POST /api/v1/pools/p/credentials/c/revoke":  evilCredential(),
+		"GET /api/v1/pools/" + evil + "/credentials": hubv1.CredentialList{Items: []hubv1.Credential{evilCredential()}},
+		"PATCH /api/v1/pools/" + evil:                evilPool(),
+		"GET /api/v1/projects":                       hubv1.ProjectList{Items: []hubv1.Project{project}},
+		"GET /api/v1/projects/p":                     project,
+		"POST /api/v1/projects":                      project,
+		"POST /api/v1/projects/p/executor":           project,
+		"GET /api/v1/runs":                           hubv1.RunList{Items: []hubv1.Run{evilRun()}},
+		"GET /api/v1/runs/r":                         evilRun(),
+		"POST /api/v1/runs":                          evilRun(),
+		"POST /api/v1/runs/r/cancel":                 evilRun(),
+		"GET /api/v1/runs/r/watch":                   events(terminal),
+		"GET /api/v1/runs/" + evil + "/watch":        events(terminal),
+		"GET /api/v1/runs/r/logs":                    http.HandlerFunc(writeEvil),
+		"GET /api/v1/runs/" + evil + "/logs":         http.HandlerFunc(writeEvil),
+		"GET /api/v1/syncs":                          hubv1.SyncList{Items: []hubv1.Sync{sync}},
+		"POST /api/v1/syncs/" + evil + "/reconcile":  sync,
+		"GET /api/v1/runs/refused":                   &hubv1.Problem{Status: http.StatusConflict, Code: hubv1.CodeConflict, Detail: evil, Remedy: evil},
 	})
 }
 
@@ -107,6 +117,9 @@ func TestTextsOfOthersAreOnlyShown(t *testing.T) {
 		{"executor", "pool", "cordon", "p", "--reason", "r"},
 		{"executor", "pool", "revoke", "p"},
 		{"executor", "pool", "rotate-credential", "p"},
+		{"executor", "pool", "rotate-credential", "p", "--finish"},
+		{"executor", "pool", "credentials", "p"},
+		{"executor", "pool", "revoke-credential", "p", "c"},
 		{"project", "list"},
 		{"project", "show", "p"},
 		{"project", "create", "p", "--remote", "https://git.example.com/p.git"},
@@ -192,6 +205,7 @@ func TestACredentialThatWouldEndItsCommandIsNotShown(t *testing.T) {
 	for _, secret := range []string{"", "a\nEOF\nrm -rf ~", "a b", "$(id)", "a\x1b[31m"} {
 		stubHub(t, map[string]any{
 			"POST /api/v1/pools":               hubv1.CreatePoolResponse{Pool: gpu(), Credential: hubv1.Credential{ID: "c", Secret: secret}},
+			"GET /api/v1/pools/p":              hubv1.Pool{ID: "p", Name: "p"},
 			"POST /api/v1/pools/p/credentials": hubv1.Credential{ID: "c", Secret: secret},
 		})
 		for _, args := range [][]string{{"create", "p", "--max-runners", "1"}, {"rotate-credential", "p"}} {

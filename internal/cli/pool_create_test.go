@@ -1,0 +1,125 @@
+package cli_test
+
+import (
+	"net/http"
+	"os"
+	"strings"
+	"testing"
+
+	"cloop.dev/cloop/apis/hubv1"
+)
+
+// createdText is what `pool create gpu` prints, up to the helm command.
+const createdText = `Created pool gpu.
+
+Run these where kubectl and helm reach the cluster. The first two may be repeated; helm install
+refuses to overwrite a release.
+The credential in the second command is shown once and cannot be recovered.
+
+kubectl apply --server-side -f - <<'EOF'
+apiVersion: v1
+kind: Namespace
+metadata:
+  name: cloop-gpu
+  labels:
+    pod-security.kubernetes.io/enforce: restricted
+EOF
+
+kubectl apply --server-side --force-conflicts -f - <<'EOF'
+apiVersion: v1
+kind: Secret
+metadata:
+  name: gpu-pool-credential
+  namespace: cloop-gpu
+stringData:
+  credential: cloop_pool1_secret
+EOF
+
+helm install gpu $HUB/charts/cloop-executor-controller.tgz \
+  -n cloop-gpu \
+  --set pool.create=true \
+  --set-string pool.name=gpu \
+  --set-string pool.hubURL=$HUB \
+  --set-string pool.hubCAPin=$PIN \
+  --set-string pool.credential.existingSecret=gpu-pool-credential \
+  --set pool.maxRunners=4 \
+  --set pool.minRunners=1 \
+  --set pool.persistence.enabled=true \
+  --set-string pool.persistence.size=50Gi \
+  --set-string pool.persistence.storageClassName=fast-ssd \
+  --set-string pool.persistence.reclaimPolicy=Retain \
+  --set-string image.tag=0.0.8
+`
+
+// inHub fills the stub hub's address and pin in.
+func inHub(text string) string {
+	return strings.NewReplacer("$HUB", os.Getenv("CLOOP_HUB"), "$PIN", os.Getenv("CLOOP_HUB_PIN")).Replace(text)
+}
+
+func TestPoolCreateShowsTheCredentialOnceAndOffCommandLines(t *testing.T) {
+	chart := "/charts/cloop-executor-controller.tgz"
+	seen := stubHub(t, map[string]any{
+		"POST /api/v1/pools": hubv1.CreatePoolResponse{Pool: gpu(), Credential: hubv1.Credential{ID: "c1", Secret: "cloop_pool1_secret"}},
+		"GET /api/v1/hub": http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+			send(w, hubv1.HubInfo{Build: "0.0.8", Chart: chart})
+		}),
+	})
+	args := []string{
+		"executor", "pool", "create", "gpu", "--max-runners", "4", "--min-runners", "1", "--label", "gpu=true", "--audience", "group:ml",
+		"--owner", "group:ml", "--harness", "claude", "--capability", "kernelIsolated", "--capability", "gpu=false",
+		"--persistence", "--size", "50Gi", "--storage-class", "fast-ssd", "--reclaim-policy", "Retain",
+	}
+	cloop(t, args...).want(t, 0, inHub(createdText)+"\nBind projects to pool:p1\n", "")
+	want := `POST /api/v1/pools {"name":"gpu","maxRunners":4,"labels":{"gpu":"true"},"audience":["group:ml"],"owner":"group:ml","harness":"claude",` +
+		`"capabilities":{"gpu":false,"kernelIsolated":true},"install":{"minRunners":1,"persistence":{"size":"50Gi","storageClassName":"fast-ssd","reclaimPolicy":"Retain"}}}`
+	if len(*seen) != 2 || (*seen)[1] != want {
+		t.Errorf("the hub got %q, want %q", *seen, want)
+	}
+
+	// A hub without a chart.
+	chart = ""
+	got := cloop(t, args...)
+	if !strings.HasPrefix(got.stdout, inHub(createdText)) || !strings.HasSuffix(got.stdout, "\n\nBind projects to pool:p1\n") ||
+		!strings.Contains(got.stdout, "serves no chart yet") || !strings.Contains(got.stdout, "kubectl apply --server-side -k install-gpu") {
+		t.Errorf("without a chart it prints\n%s", got.stdout)
+	}
+}
+
+func TestPoolCreateTrustsByTheFileThatItIsGiven(t *testing.T) {
+	answers := map[string]any{
+		"POST /api/v1/pools": hubv1.CreatePoolResponse{Pool: gpu(), Credential: hubv1.Credential{ID: "c1", Secret: "cloop_pool1_secret"}},
+		"GET /api/v1/hub":    hubv1.HubInfo{Build: "edge", Chart: "/charts/cloop-executor-controller.tgz"},
+	}
+	_, certificate := stubHubShowing(t, answers)
+	file := writeFile(t, certificate)
+	got := cloop(t, "executor", "pool", "create", "gpu", "--max-runners", "4", "--hub-pin=", "--hub-ca-file", file)
+	for _, want := range []string{"  --ca-file " + file + " \\\n", "  --set-file pool.hubCABundle=" + file + " \\\n", "  --set-string image.tag=edge\n"} {
+		if !strings.Contains(got.stdout, want) {
+			t.Errorf("it prints no %q:\n%s%s", want, got.stdout, got.stderr)
+		}
+	}
+	if strings.Contains(got.stdout, "hubCAPin") {
+		t.Errorf("it prints a pin:\n%s", got.stdout)
+	}
+}
+
+func TestPoolCreateRefusesBeforeAnythingIsMade(t *testing.T) {
+	for name, test := range map[string]struct {
+		args []string
+		says string
+	}{
+		"a size without volumes":     {[]string{"--size", "1Gi"}, "--persistence"},
+		"volumes without a size":     {[]string{"--persistence"}, "--size is missing"},
+		"a capability that is maybe": {[]string{"--capability", "a=maybe"}, "--capability a=maybe"},
+		"a namespace that is none":   {[]string{"--namespace", "a b"}, "--namespace"},
+		"below nothing":              {[]string{"--min-runners", "-1"}, "--min-runners -1"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			seen := stubHub(t, nil)
+			got := cloop(t, append([]string{"executor", "pool", "create", "gpu", "--max-runners", "4"}, test.args...)...)
+			if got.code != 2 || !strings.Contains(got.stderr, test.says) || len(*seen) != 0 {
+				t.Errorf("exit code %d, %q, and the hub got %q", got.code, got.stderr, *seen)
+			}
+		})
+	}
+}
