@@ -59,3 +59,4 @@ e2e: ## Run only the tests of the whole system
 .PHONY: bench
 bench: ## Measure the figures of docs/performance.md
 	@$(GO) test -run='^$$' -bench=. -benchtime=$(or $(BENCHTIME),20x) -count=1 -timeout=60m $(TEST_FLAGS) ./e2e ./internal/cli
+	@$(GO) test -run='^$$' -bench=. -benchtime=$(or $(BENCHTIME),3x) -count=1 -timeout=60m $(TEST_FLAGS) ./internal/hub/store

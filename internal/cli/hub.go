@@ -23,12 +23,14 @@ func (a *app) newHubCommand() *cobra.Command {
 
 func (a *app) newHubServeCommand() *cobra.Command {
 	var o hub.Options
+	var database, databaseFile string
 	cmd := &cobra.Command{
 		Use:   "serve --data-dir DIR",
 		Short: "Serve the hub over HTTPS until it is told to stop",
 		Long: `Serve the hub over HTTPS until it is told to stop. It keeps everything in one
-SQLite database in the data directory. Its log, one JSON object a line on
-standard error, tells the pin of its key.
+SQLite database in the data directory, or in a PostgreSQL database, which several
+hubs can share: give its URL to each. Its log, one JSON object a line on standard
+error, tells the pin of its key.
 
 The configuration file names the fleet repositories that the hub follows:
 
@@ -55,6 +57,10 @@ it. Nothing that is not over is ever removed:
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			o.Log, o.Build = a.logger(), buildVersion().Version
+			var err error
+			if o.DatabaseURL, err = a.databaseURL(database, databaseFile); err != nil {
+				return usageError(cmd, err)
+			}
 			if err := hub.Run(cmd.Context(), o); err != nil {
 				return fmt.Errorf("serve the hub: %w", err)
 			}
@@ -64,6 +70,8 @@ it. Nothing that is not over is ever removed:
 	flags := cmd.Flags()
 	flags.StringVar(&o.Addr, "addr", ":8443", "`HOST:PORT` to listen on")
 	flags.StringVar(&o.DataDir, "data-dir", "", "`DIR` with the database, certificates and clones")
+	flags.StringVar(&database, "database-url", "", "`URL` of a PostgreSQL database, without a password: postgres://USER@HOST:5432/DATABASE (default: SQLite in the data directory)")
+	flags.StringVar(&databaseFile, "database-url-file", "", "`FILE` with the URL of a PostgreSQL database ($"+envDatabaseURL+" holds the URL itself)")
 	flags.StringVar(&o.ConfigFile, "config", "", "YAML `FILE` with the fleet repositories to follow and what to keep")
 	flags.StringVar(&o.TLSCert, "tls-cert", "", "PEM `FILE` with the certificate (default: one of its own, kept in the data directory)")
 	flags.StringVar(&o.TLSKey, "tls-key", "", "PEM `FILE` with the certificate's key")

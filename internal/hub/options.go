@@ -10,6 +10,7 @@ import (
 	"k8s.io/utils/clock"
 
 	"cloop.dev/cloop/internal/hub/store"
+	"cloop.dev/cloop/internal/secret"
 )
 
 // Options of a hub. The zero value of a time stands for its default.
@@ -19,6 +20,10 @@ type Options struct {
 	// DataDir holds the database, the certificates and the clones. One hub at a
 	// time uses it.
 	DataDir string
+	// DatabaseURL, if set, is of a PostgreSQL database that takes the place of the
+	// one in DataDir. Other hubs may use it at the same time, each with a DataDir
+	// of its own.
+	DatabaseURL secret.String
 	// TLSCert and TLSKey are PEM files. Left out, the hub makes a certificate
 	// authority and a certificate for itself and keeps them in DataDir/tls.
 	TLSCert, TLSKey string

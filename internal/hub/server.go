@@ -44,7 +44,7 @@ func Run(ctx context.Context, o Options) error {
 	defer unlock()
 	m := newMetrics()
 	data, err := store.Open(ctx, store.Options{
-		Dir: o.DataDir, Clock: o.Clock, Limits: o.limits(),
+		Dir: o.DataDir, URL: o.DatabaseURL.Reveal(), Member: store.Member{Build: o.Build, Address: o.Addr}, Clock: o.Clock, Limits: o.limits(),
 		Observe: func(e store.Event) { m.observe(e); logEvent(o.Log, e) },
 		Trouble: func(err error) { logTrouble(o.Log, err) },
 		Uptime:  o.uptime(),
@@ -91,7 +91,9 @@ func serve(ctx context.Context, o Options, data *store.Store, m *metrics) error 
 	defer stop()
 	var background sync.WaitGroup
 	background.Go(func() { timers(ctx, data, o.Clock, o.Log) })
-	background.Go(func() { prune(ctx, data, o.Clock, o.Log) })
+	background.Go(func() {
+		data.Alone(ctx, "prune", func(ctx context.Context) { prune(ctx, data, o.Clock, o.Log) })
+	})
 	background.Go(func() { syncs.run(ctx) })
 	served := make(chan error, 1)
 	go func() { served <- server.ServeTLS(listener, "", "") }()
@@ -169,8 +171,9 @@ func (o *Options) deliverAdmin(token secret.String) error {
 	return nil
 }
 
-// lock keeps a second hub off the data directory: it would hand runs to runners
-// that listen to the first.
+// lock keeps a second hub off the data directory: with a database in it, it would
+// hand runs to runners that listen to the first; in any case both would use the
+// same clones.
 func lock(dir string) (unlock func(), err error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, fmt.Errorf("make the hub's data directory: %w", err)

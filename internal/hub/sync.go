@@ -60,7 +60,7 @@ func newSyncs(ctx context.Context, o Options, data *store.Store, m *metrics) (*s
 		records = append(records, hubv1.Sync{Name: config.Name, Repository: config.URL, Path: config.Path})
 		out.followers[config.Name] = &follower{
 			config: config, dir: filepath.Join(o.DataDir, "git"), store: data, validator: validator, clock: o.Clock,
-			log: o.Log.With("sync", config.Name), metrics: m, wake: make(chan struct{}, 1), pushed: make(chan struct{}, 1), rendering: rendering,
+			log: o.Log.With("sync", config.Name), metrics: m, wake: data.Bus.Subscribe(store.PokeTopic(config.Name)).C, pushed: data.Bus.Subscribe(store.PushTopic(config.Name)).C, rendering: rendering,
 			poster: newPoster(o, config, m),
 		}
 	}
@@ -70,21 +70,19 @@ func newSyncs(ctx context.Context, o Options, data *store.Store, m *metrics) (*s
 	return out, nil
 }
 
-// Reconcile makes a sync run now.
-func (s *syncs) Reconcile(name string) {
-	if f := s.followers[name]; f != nil {
-		f.poke()
+// Reconcile makes a sync run now, at whichever hub it runs.
+func (s *syncs) Reconcile(ctx context.Context, name string) error {
+	if s.followers[name] == nil {
+		return nil
 	}
+	return s.store.Tell(ctx, store.PokeTopic(name))
 }
 
 // run follows every repository until the context ends.
 func (s *syncs) run(ctx context.Context) {
 	var group sync.WaitGroup
 	for _, f := range s.followers {
-		group.Go(func() { f.run(ctx) })
-		if f.poster != nil {
-			group.Go(func() { f.poster.run(ctx) })
-		}
+		group.Go(func() { s.store.Alone(ctx, "sync "+f.config.Name, f.work) })
 	}
 	group.Wait()
 }
@@ -99,9 +97,9 @@ type follower struct {
 	clock     clock.WithTicker
 	log       *slog.Logger
 	metrics   *metrics
-	wake      chan struct{}
-	// pushed is for what a forge says of itself; it is debounced.
-	pushed chan struct{}
+	// wake and pushed have a value when somebody asks for a look and when a forge
+	// says that there is something new, which is debounced; at any hub.
+	wake, pushed <-chan struct{}
 	// poster tells the forge what becomes of commits; nil where it need not know.
 	poster *poster
 	// looked is when the last look began.
@@ -124,10 +122,20 @@ type follower struct {
 	failures int
 }
 
-func (f *follower) poke() { nudge(f.wake) }
+// push says that the forge has new commits, at whichever hub the sync runs.
+func (f *follower) push(ctx context.Context) error {
+	return f.store.Tell(ctx, store.PushTopic(f.config.Name))
+}
 
-// push says that the forge has new commits.
-func (f *follower) push() { nudge(f.pushed) }
+// work follows the repository and tells its forge, until the context ends.
+func (f *follower) work(ctx context.Context) {
+	var posting sync.WaitGroup
+	if f.poster != nil {
+		posting.Go(func() { f.poster.run(ctx) })
+	}
+	f.run(ctx)
+	posting.Wait()
+}
 
 // nudge wakes whoever reads from a channel that holds one.
 func nudge(wake chan<- struct{}) {

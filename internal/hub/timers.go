@@ -19,7 +19,7 @@ const retryTimers = time.Second
 func timers(ctx context.Context, s *store.Store, c clock.WithTicker, log *slog.Logger) {
 	failing := false
 	for ctx.Err() == nil {
-		wait, err := due(ctx, s, c)
+		wait, err := due(ctx, s)
 		if err != nil {
 			if ctx.Err() != nil {
 				return
@@ -40,7 +40,7 @@ func timers(ctx context.Context, s *store.Store, c clock.WithTicker, log *slog.L
 const never = 24 * time.Hour
 
 // due carries out what is due and returns how long nothing will be.
-func due(ctx context.Context, s *store.Store, c clock.WithTicker) (time.Duration, error) {
+func due(ctx context.Context, s *store.Store) (time.Duration, error) {
 	for {
 		at, some, err := s.NextDeadline(ctx)
 		if err != nil {
@@ -49,7 +49,7 @@ func due(ctx context.Context, s *store.Store, c clock.WithTicker) (time.Duration
 		if !some {
 			return never, nil
 		}
-		if wait := at.Sub(c.Now()); wait > 0 {
+		if wait := at.Sub(s.Now()); wait > 0 {
 			return min(wait, never), nil
 		}
 		if err := s.Expire(ctx); err != nil {

@@ -2,6 +2,7 @@ package hub
 
 import (
 	"cmp"
+	"context"
 	"crypto/rand"
 	"crypto/sha256"
 	"encoding/json"
@@ -59,7 +60,7 @@ type webhook struct {
 	// ref is what the sync follows, such as refs/heads/main; empty where any
 	// push may matter.
 	ref  string
-	push func()
+	push func(context.Context) error
 	seen deliveries
 
 	mu sync.Mutex
@@ -139,7 +140,7 @@ func (h *webhooks) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		refuse(w, problem.New(hubv1.CodeNotFound, "there is no such webhook, or the event is not signed with its secret"))
 		return
 	}
-	result, says := h.act(hook, event)
+	result, says := h.act(r.Context(), hook, event)
 	h.metrics.webhooks.WithLabelValues(hook.sync, result).Inc()
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(http.StatusAccepted)
@@ -148,7 +149,7 @@ func (h *webhooks) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 }
 
 // act does what a genuine event asks for.
-func (h *webhooks) act(hook *webhook, e event) (result, says string) {
+func (h *webhooks) act(ctx context.Context, hook *webhook, e event) (result, says string) {
 	switch {
 	case e.kind == "ping":
 		return "ignored", "sync " + hook.sync + " takes push events here"
@@ -159,7 +160,10 @@ func (h *webhooks) act(hook *webhook, e event) (result, says string) {
 	case e.ref != "" && hook.ref != "" && e.ref != hook.ref:
 		return "ignored", "sync " + hook.sync + " follows " + hook.ref
 	}
-	hook.push()
+	if err := hook.push(ctx); err != nil {
+		h.log.Error("webhook event is not passed on", "sync", hook.sync, "error", err)
+		return "failed", "the hub's storage does not work; sync " + hook.sync + " looks at its repository when its interval is over"
+	}
 	return "accepted", "sync " + hook.sync + " looks at its repository"
 }
 

@@ -32,7 +32,7 @@ const (
 // Syncs runs the Git syncs.
 type Syncs interface {
 	// Reconcile makes a sync run now.
-	Reconcile(name string)
+	Reconcile(ctx context.Context, name string) error
 }
 
 // Options of the API.

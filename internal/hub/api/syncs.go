@@ -30,7 +30,7 @@ func (s *server) syncs() {
 		func(ctx context.Context, in *SyncPath) (*body[hubv1.Sync], error) {
 			sync, _, err := s.Store.GetSync(ctx, in.Sync)
 			if err == nil {
-				s.Syncs.Reconcile(sync.Name)
+				err = s.Syncs.Reconcile(ctx, sync.Name)
 			}
 			return answer(sync, err)
 		})

@@ -44,7 +44,7 @@ var kinds = map[hubv1.Code]kind{
 	hubv1.CodeOwner:              {http.StatusForbidden, "The pool's owner may not read the project", "give the pool another owner or none, or bind the project to another pool"},
 	hubv1.CodeTooLarge:           {http.StatusRequestEntityTooLarge, "The request is too large", "send it in smaller parts"},
 	hubv1.CodeUnavailable:        {http.StatusServiceUnavailable, "The hub cannot answer now", "try again in a moment"},
-	hubv1.CodeStorageUnavailable: {http.StatusServiceUnavailable, "The hub's storage does not work", "whoever runs the hub must make room in, or give it back, its data directory; it goes on by itself then"},
+	hubv1.CodeStorageUnavailable: {http.StatusServiceUnavailable, "The hub's storage does not work", "whoever runs the hub must give it back its data directory or its PostgreSQL server, with room on the disk; it goes on by itself then"},
 	hubv1.CodeStorageDamaged:     {http.StatusInternalServerError, "The hub's database is damaged", "whoever runs the hub must put a backup in its place: docs/operate.md, A damaged database"},
 	hubv1.CodeInternal:           {http.StatusInternalServerError, "The hub failed", "try again; the hub's log has the cause"},
 }

@@ -40,6 +40,10 @@ const (
 	ActionRunSettled = "run.settled"
 	// ActionPrune: what was over for long was removed.
 	ActionPrune = "retention.prune"
+	// ActionMemberJoin and ActionMemberLeave: a hub began to use the database, or
+	// stopped or died.
+	ActionMemberJoin  = "member.join"
+	ActionMemberLeave = "member.leave"
 	// ActionClockSet: the clock was set, and leases and deadlines follow it.
 	ActionClockSet = "clock.set"
 )
@@ -66,7 +70,7 @@ func (tx *Tx) audit(r record) error {
 		return err
 	}
 	r.detail = printable.Clip(r.detail, 1024)
-	if _, err := tx.exec("INSERT INTO audit (at, actor, action, pool, object, state, detail) VALUES (?, ?, ?, ?, ?, ?, ?)",
+	if err := tx.send("INSERT INTO audit (at, actor, action, pool, object, state, detail) VALUES (?, ?, ?, ?, ?, ?, ?)",
 		nano(tx.now), r.actor, r.action, pool, r.object, r.state, r.detail); err != nil {
 		return err
 	}

@@ -14,6 +14,13 @@ func RunTopic(id string) string { return "run/" + id }
 // LogTopic wakes when the run's log has grown or ended.
 func LogTopic(run string) string { return "log/" + run }
 
+// PokeTopic wakes a Git sync that is to run now, and PushTopic one whose forge
+// has something new.
+func PokeTopic(sync string) string { return "poke/" + sync }
+
+// PushTopic is like PokeTopic.
+func PushTopic(sync string) string { return "push/" + sync }
+
 // SyncTopic wakes when the Git sync has run.
 func SyncTopic(name string) string { return "sync/" + name }
 
@@ -72,10 +79,25 @@ func (b *Bus) publish(topics map[string]struct{}) {
 	defer b.mu.Unlock()
 	for topic := range topics {
 		for s := range b.readers[topic] {
-			select {
-			case s.C <- struct{}{}:
-			default: // it is awake already
-			}
+			s.wake()
 		}
+	}
+}
+
+// publishAll wakes everybody.
+func (b *Bus) publishAll() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for _, subscriptions := range b.readers {
+		for s := range subscriptions {
+			s.wake()
+		}
+	}
+}
+
+func (s *Subscription) wake() {
+	select {
+	case s.C <- struct{}{}:
+	default: // it is awake already
 	}
 }

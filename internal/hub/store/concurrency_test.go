@@ -12,6 +12,10 @@ import (
 )
 
 func TestConcurrentMintsStayUnderTheMaximum(t *testing.T) {
+	both(t, testConcurrentMintsStayUnderTheMaximum)
+}
+
+func testConcurrentMintsStayUnderTheMaximum(t *testing.T) {
 	const maximum = 7
 	w := newWorld(t, maximum)
 	second, err := w.s.CreateCredential(background, admin, "", "gpu")
@@ -48,7 +52,9 @@ func TestConcurrentMintsStayUnderTheMaximum(t *testing.T) {
 	}
 }
 
-func TestRunsAreHandedOutInOrder(t *testing.T) {
+func TestRunsAreHandedOutInOrder(t *testing.T) { both(t, testRunsAreHandedOutInOrder) }
+
+func testRunsAreHandedOutInOrder(t *testing.T) {
 	const runs = 20
 	w := newWorld(t, runs)
 	var want []string

@@ -90,20 +90,27 @@ func (p *presence) arrive(c Controller) bool {
 	return there.count == 1
 }
 
-// rival names another ExecutorPool that is served with the seat's credential and
-// has precedence; empty: there is none. Two processes with one ExecutorPool are
-// a leader and the one that takes over from it.
-func (p *presence) rival(s seat, pool string) string {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	self := p.open[s.credential][s]
-	if self == nil || s.uid == "" {
+// rival names another ExecutorPool that is served with the seat's credential,
+// here or elsewhere, and has precedence; empty: there is none. Two processes
+// with one ExecutorPool are a leader and the one that takes over from it.
+func (p *presence) rival(s seat, pool string, elsewhere []Served) string {
+	if s.uid == "" {
 		return ""
 	}
-	best := self.serves
-	for other, there := range p.open[s.credential] {
-		if other.uid != "" && there.serves.precedes(best, pool) {
-			best = there.serves
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	all := elsewhere
+	for _, there := range p.open[s.credential] {
+		all = append(all, there.serves)
+	}
+	at := slices.IndexFunc(all, func(o Served) bool { return o.UID == s.uid })
+	if at < 0 {
+		return ""
+	}
+	best := all[at]
+	for _, other := range all {
+		if other.UID != "" && other.precedes(best, pool) {
+			best = other
 		}
 	}
 	if best.UID == s.uid {
@@ -140,12 +147,32 @@ func (p *presence) written(s seat, at time.Time) {
 	}
 }
 
-// seen returns the last sign of life, of which the database knows stored, and
-// whether the controller is in contact at the time now.
-func (p *presence) seen(s seat, stored, now time.Time) (at time.Time, connected bool) {
+// seats are those with a watch open.
+func (p *presence) seats() (all []seat) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.open[s.credential][s] != nil {
+	for _, seats := range p.open {
+		all = slices.AppendSeq(all, maps.Keys(seats))
+	}
+	return all
+}
+
+// serves is what a seat with a watch open serves.
+func (p *presence) serves(s seat) (serves Served, open bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if there := p.open[s.credential][s]; there != nil {
+		return there.serves, true
+	}
+	return Served{}, false
+}
+
+// seen returns the last sign of life, of which the database knows stored, and
+// whether the controller is in contact at the time now, here or elsewhere.
+func (p *presence) seen(s seat, stored, now time.Time, elsewhere bool) (at time.Time, connected bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.open[s.credential][s] != nil || elsewhere {
 		return now, true
 	}
 	if left := p.left[s]; left.After(stored) {
@@ -171,7 +198,8 @@ func (s *Store) Arrive(ctx context.Context, c Controller) (leave func(context.Co
 		}
 		var refused *hubv1.Problem
 		if err := s.contact(ctx, c, true); errors.As(err, &refused) && refused.Code == hubv1.CodeUnauthenticated {
-			return nil // nobody is shown a revoked credential's controllers
+			// Nobody is shown a revoked credential's controllers.
+			return s.update(ctx, func(tx *Tx) error { return tx.watching(c.seat()) })
 		} else if err != nil {
 			return err
 		}
@@ -210,6 +238,9 @@ func (s *Store) contact(ctx context.Context, c Controller, tell bool) error {
 			c.ID, c.Instance, c.Serves.Name, c.Serves.UID, c.Build, asJSON(features), nano(tx.now)); err != nil {
 			return err
 		}
+		if err := tx.watching(c.seat()); err != nil {
+			return err
+		}
 		if tell || !known || was != c.Build {
 			tx.touch(c.PoolID)
 		}
@@ -232,33 +263,40 @@ type contactRow struct {
 
 // allContacts is contacts without its bound.
 func (s *Store) allContacts(ctx context.Context, q querier, pool string) ([]hubv1.ControllerContact, error) {
-	rows, err := collect(ctx, q, scanContact, `SELECT c.credential_id, c.instance, c.executor_pool, c.executor_pool_uid, c.build, c.features, c.last_contact, p.name
-		FROM controllers c JOIN credentials k ON k.id = c.credential_id JOIN pools p ON p.id = k.pool_id
-		WHERE k.pool_id = ? AND k.revoked_at IS NULL`, pool)
 	now := s.clock.Now().UTC()
+	rows, err := collect(ctx, q, scanContact, `SELECT c.credential_id, c.instance, c.executor_pool, c.executor_pool_uid, c.build, c.features, c.last_contact, p.name,
+		(SELECT COUNT(*) FROM watches w JOIN members m ON m.id = w.member_id WHERE w.credential_id = c.credential_id
+			AND w.instance = c.instance AND w.executor_pool_uid = c.executor_pool_uid AND w.member_id <> ? AND m.seen_at > ?)
+		FROM controllers c JOIN credentials k ON k.id = c.credential_id JOIN pools p ON p.id = k.pool_id
+		WHERE k.pool_id = ? AND k.revoked_at IS NULL`, s.members.id, nano(now.Add(-alive)), pool)
+	if err != nil {
+		return nil, err
+	}
 	out := make([]hubv1.ControllerContact, 0, len(rows))
 	for _, row := range rows {
 		c, seat := row.ControllerContact, seat{row.CredentialID, row.Instance, row.uid}
-		c.LastContact, c.Connected = s.present.seen(seat, c.LastContact, now)
-		c.Rival = s.present.rival(seat, row.pool)
+		c.LastContact, c.Connected = s.present.seen(seat, c.LastContact, now, c.Connected)
+		if c.Rival, err = s.rival(ctx, q, seat, row.pool); err != nil {
+			return nil, err
+		}
 		out = append(out, c)
 	}
 	slices.SortFunc(out, func(a, b hubv1.ControllerContact) int {
 		return cmp.Or(b.LastContact.Compare(a.LastContact), cmp.Compare(a.Instance, b.Instance), cmp.Compare(a.CredentialID, b.CredentialID),
 			cmp.Compare(a.ExecutorPool, b.ExecutorPool))
 	})
-	return out, err
+	return out, nil
 }
 
 func scanContact(row scanner) (contactRow, error) {
 	var c contactRow
 	var features string
-	var at int64
-	err := row.Scan(&c.CredentialID, &c.Instance, &c.ExecutorPool, &c.uid, &c.Build, &features, &at, &c.pool)
+	var at, elsewhere int64
+	err := row.Scan(&c.CredentialID, &c.Instance, &c.ExecutorPool, &c.uid, &c.Build, &features, &at, &c.pool, &elsewhere)
 	if err != nil {
 		return c, err
 	}
-	c.LastContact = fromNano(at)
+	c.LastContact, c.Connected = fromNano(at), elsewhere > 0
 	return c, fromJSON(features, &c.Features)
 }
 

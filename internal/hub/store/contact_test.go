@@ -36,14 +36,22 @@ func (w *world) contacts(t testing.TB) []hubv1.ControllerContact {
 func (w *world) dataVersion(t testing.TB) func() int {
 	db := looking(t, w.dir)
 	db.SetMaxOpenConns(1)
+	query := "PRAGMA data_version"
+	if onPostgres(t) {
+		query = "SELECT pg_snapshot_xmax(pg_current_snapshot())::TEXT::BIGINT"
+	}
 	return func() int {
 		var version int
-		check(t, db.QueryRow("PRAGMA data_version").Scan(&version))
+		check(t, db.QueryRow(query).Scan(&version))
 		return version
 	}
 }
 
 func TestAControllerWithAnOpenWatchIsInContact(t *testing.T) {
+	both(t, testAControllerWithAnOpenWatchIsInContact)
+}
+
+func testAControllerWithAnOpenWatchIsInContact(t *testing.T) {
 	w := newWorld(t, 1)
 	leave := w.arrive(t, "c-0")
 	version := w.dataVersion(t)
@@ -71,6 +79,10 @@ func TestAControllerWithAnOpenWatchIsInContact(t *testing.T) {
 }
 
 func TestAControllerIsInContactUntilItsLastWatchCloses(t *testing.T) {
+	both(t, testAControllerIsInContactUntilItsLastWatchCloses)
+}
+
+func testAControllerIsInContactUntilItsLastWatchCloses(t *testing.T) {
 	w := newWorld(t, 1)
 	first := w.arrive(t, "c-0")
 	w.clock.Step(time.Minute)
@@ -87,6 +99,10 @@ func TestAControllerIsInContactUntilItsLastWatchCloses(t *testing.T) {
 }
 
 func TestControllersInContactAreShownFirst(t *testing.T) {
+	both(t, testControllersInContactAreShownFirst)
+}
+
+func testControllersInContactAreShownFirst(t *testing.T) {
 	w := newWorld(t, 1)
 	w.arrive(t, "c-0")
 	for _, instance := range []string{"a", "b", "c", "d", "e", "f", "g", "h", "i", "j", "k", "l", "m", "n", "o", "p", "q"} {
@@ -100,6 +116,10 @@ func TestControllersInContactAreShownFirst(t *testing.T) {
 }
 
 func TestARunSaysThatNoControllerIsInContact(t *testing.T) {
+	both(t, testARunSaysThatNoControllerIsInContact)
+}
+
+func testARunSaysThatNoControllerIsInContact(t *testing.T) {
 	w := newWorld(t, 1)
 	run := w.run(t)
 	says := func(when, want string) {
@@ -135,6 +155,10 @@ func TestARunSaysThatNoControllerIsInContact(t *testing.T) {
 }
 
 func TestARunSaysThatThePoolIsAtItsMaximum(t *testing.T) {
+	both(t, testARunSaysThatThePoolIsAtItsMaximum)
+}
+
+func testARunSaysThatThePoolIsAtItsMaximum(t *testing.T) {
 	w := newWorld(t, 1)
 	w.arrive(t, "c-0")
 	w.run(t)
@@ -145,6 +169,10 @@ func TestARunSaysThatThePoolIsAtItsMaximum(t *testing.T) {
 }
 
 func TestTwoExecutorPoolsWithOneCredentialAreTold(t *testing.T) {
+	both(t, testTwoExecutorPoolsWithOneCredentialAreTold)
+}
+
+func testTwoExecutorPoolsWithOneCredentialAreTold(t *testing.T) {
 	w := newWorld(t, 1)
 	serves := func(instance string, served store.Served) store.Controller {
 		c := w.controller(instance)

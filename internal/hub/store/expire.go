@@ -12,18 +12,15 @@ import (
 // NextDeadline is when Expire next has something to do; ok is false while
 // nothing waits for a time.
 func (s *Store) NextDeadline(ctx context.Context) (at time.Time, ok bool, err error) {
-	if by, _ := s.jump(); by != 0 {
-		// Any change makes the deadlines follow.
-		if err := s.update(ctx, func(*Tx) error { return nil }); err != nil {
-			return time.Time{}, false, err
-		}
+	if err := s.keepTime(ctx); err != nil {
+		return time.Time{}, false, err
 	}
 	var next sql.NullInt64
 	err = s.reader.QueryRowContext(ctx, `SELECT MIN(at) FROM (
 		SELECT MIN(token_expires_at) AS at FROM runners WHERE state <> 'retired' AND state = 'starting'
 		UNION ALL SELECT MIN(lost_at) FROM runners WHERE state <> 'retired'
 		UNION ALL SELECT MIN(enrolled_at) + ? FROM runners WHERE state <> 'retired' AND state = 'idle'
-		UNION ALL SELECT MIN(deadline) FROM runs WHERE settled_at IS NULL)`, int64(s.Limits.IdleRetire)).Scan(&next)
+		UNION ALL SELECT MIN(deadline) FROM runs WHERE settled_at IS NULL) AS due`, int64(s.Limits.IdleRetire)).Scan(&next)
 	if err != nil {
 		return time.Time{}, false, fmt.Errorf("read the next deadline: %w", err)
 	}

@@ -10,10 +10,12 @@ import (
 // full does, until the returned function is called.
 func Fill(t testing.TB, s *Store) (free func()) {
 	t.Helper()
-	ctx := context.Background()
 	pragma := func(text string) (n int64) {
 		t.Helper()
-		if err := s.writer.QueryRowContext(ctx, "PRAGMA "+text).Scan(&n); err != nil {
+		if err := s.update(context.Background(), func(tx *Tx) (err error) {
+			n, _, err = first(tx.ctx, tx, scanInt, "PRAGMA "+text)
+			return err
+		}); err != nil {
 			t.Fatal(err)
 		}
 		return n
@@ -24,3 +26,55 @@ func Fill(t testing.TB, s *Store) (free func()) {
 
 // HoldsOf is what a volume of the pool holds of a project.
 func HoldsOf(pool, project string) string { return holdsOf(pool, project) }
+
+// Prepare brings a PostgreSQL database's schema up to date, and leaves nothing
+// else there.
+func Prepare(ctx context.Context, url string) error {
+	p, err := openPostgres(ctx, url, "", nil)
+	if err != nil {
+		return err
+	}
+	return p.close()
+}
+
+// NumberArguments is what queries of tests need too.
+var NumberArguments = numberArguments
+
+// Beat is a sign of life, which with a clock of a test nobody else gives.
+func (s *Store) Beat(ctx context.Context) error { return s.beat(ctx) }
+
+// Alive is how long a member is believed to be alive.
+const Alive = alive
+
+// KeepTime is what a member does every second.
+func (s *Store) KeepTime(ctx context.Context) error { return s.keepTime(ctx) }
+
+// Vanish ends a member as a crash would: nobody is told.
+func (s *Store) Vanish() {
+	s.members.stop()
+	s.members.done.Wait()
+	s.closing.Do(func() { close(s.stop) })
+	<-s.stopped
+	_ = s.engine.close()
+}
+
+// MemberID is the member's id.
+func (s *Store) MemberID() string { return s.members.id }
+
+// Payloads are the notifications for topics.
+func Payloads(member string, topics ...string) []string {
+	all := map[string]struct{}{}
+	for _, topic := range topics {
+		all[topic] = struct{}{}
+	}
+	return payloads(member, all)
+}
+
+// MigrationsOf are the names of an engine's migrations.
+func MigrationsOf(engine string) (names []string, err error) {
+	all, err := migrationsOf(engine)
+	for _, m := range all {
+		names = append(names, m.name)
+	}
+	return names, err
+}

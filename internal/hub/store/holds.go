@@ -88,9 +88,3 @@ func holding(r runnerRow) int {
 	}
 	return 0
 }
-
-// features are what this build's hub can do, for controllers.
-var features = []string{hubv1.FeatureRunnerStates, hubv1.FeatureRunnerGone, hubv1.FeatureRunnerHolds}
-
-// Features are what the hub does for controllers that ask for it.
-func (s *Store) Features() []string { return slices.Clone(features) }

@@ -70,6 +70,10 @@ func (w *world) holdsOf(t testing.TB, project string) string {
 }
 
 func TestARunnerOnAProjectsVolumeGetsThatProjectsRunsOnly(t *testing.T) {
+	both(t, testARunnerOnAProjectsVolumeGetsThatProjectsRunsOnly)
+}
+
+func testARunnerOnAProjectsVolumeGetsThatProjectsRunsOnly(t *testing.T) {
 	w := newWorld(t, 8)
 	w.project(t, "lib")
 	app, lib := w.holdsOf(t, "app"), w.holdsOf(t, "lib")
@@ -115,6 +119,10 @@ func TestARunnerOnAProjectsVolumeGetsThatProjectsRunsOnly(t *testing.T) {
 }
 
 func TestAnIdleRunnerOnTheProjectsVolumeGoesBeforeOthers(t *testing.T) {
+	both(t, testAnIdleRunnerOnTheProjectsVolumeGoesBeforeOthers)
+}
+
+func testAnIdleRunnerOnTheProjectsVolumeGoesBeforeOthers(t *testing.T) {
 	w := newWorld(t, 4)
 	app := w.holdsOf(t, "app")
 	w.runner(t, "key-free1")
@@ -129,6 +137,10 @@ func TestAnIdleRunnerOnTheProjectsVolumeGoesBeforeOthers(t *testing.T) {
 }
 
 func TestHoldsAreOfAProjectThatThePoolServes(t *testing.T) {
+	both(t, testHoldsAreOfAProjectThatThePoolServes)
+}
+
+func testHoldsAreOfAProjectThatThePoolServes(t *testing.T) {
 	w := newWorld(t, 4)
 	app := w.holdsOf(t, "app")
 	mint := func(key, holds string) error {
@@ -154,6 +166,10 @@ func TestHoldsAreOfAProjectThatThePoolServes(t *testing.T) {
 }
 
 func TestOnlyAControllerThatAsksIsToldWhoseRunsWait(t *testing.T) {
+	both(t, testOnlyAControllerThatAsksIsToldWhoseRunsWait)
+}
+
+func testOnlyAControllerThatAsksIsToldWhoseRunsWait(t *testing.T) {
 	w := newWorld(t, 0)
 	w.project(t, "lib")
 	w.runOf(t, "lib")

@@ -2,9 +2,10 @@ package store_test
 
 import (
 	"context"
-	"database/sql"
+	"flag"
 	"fmt"
 	"os"
+	"strconv"
 	"testing"
 	"time"
 
@@ -13,16 +14,17 @@ import (
 
 	"cloop.dev/cloop/apis/hubv1"
 	"cloop.dev/cloop/internal/hub/store"
+	"cloop.dev/cloop/internal/postgrestest"
 )
 
 // machine drives a store with everything that people, two controllers, runners
 // and time may do, in any order, and checks after each step what must hold in
 // every state that the database is ever in.
 type machine struct {
-	dir   string
-	clock *testclock.FakeClock
-	s     *store.Store
-	look  *sql.DB
+	options store.Options
+	clock   *testclock.FakeClock
+	s       *store.Store
+	look    looker
 
 	pool        string
 	credentials []store.Credential
@@ -48,9 +50,9 @@ type machine struct {
 
 var background = context.Background()
 
-func newMachine(t *rapid.T, dir string) *machine {
+func newMachine(t *rapid.T, o store.Options) *machine {
 	m := &machine{
-		dir: dir, clock: newClock(), redeemed: map[string]int{}, settled: map[string]string{}, detach: map[string]func(){},
+		options: o, clock: newClock(), redeemed: map[string]int{}, settled: map[string]string{}, detach: map[string]func(){},
 		holding: map[string]string{}, contact: map[string]time.Time{}, left: map[string]bool{}, projects: map[string]string{},
 	}
 	m.openStore(t)
@@ -67,9 +69,10 @@ func newMachine(t *rapid.T, dir string) *machine {
 
 func (m *machine) openStore(t *rapid.T) {
 	var err error
-	m.s, err = store.Open(background, store.Options{Dir: m.dir, Clock: m.clock, Limits: store.Limits{Retention: retention}})
+	m.options.Clock, m.options.Limits = m.clock, store.Limits{Retention: retention}
+	m.s, err = store.Open(background, m.options)
 	m.ok(t, err)
-	m.look, err = sql.Open("sqlite", "file:"+m.dir+"/hub.db")
+	m.look, err = look(m.options)
 	m.ok(t, err)
 }
 
@@ -428,14 +431,14 @@ func (m *machine) Check(t *rapid.T) {
 		WHERE u.state IN ('handed', 'running', 'cancelling') AND r.state <> 'busy'`)
 	none("busy runners do not hold exactly one run", `SELECT COUNT(*) FROM runners r WHERE r.state = 'busy' AND
 		(SELECT COUNT(*) FROM runs u WHERE u.runner_id = r.id AND u.state IN ('handed', 'running', 'cancelling')) <> 1`)
-	none("runners got more than one run", `SELECT COUNT(*) FROM (SELECT object FROM audit WHERE action = 'runner.busy' GROUP BY object HAVING COUNT(*) > 1)`)
+	none("runners got more than one run", `SELECT COUNT(*) FROM (SELECT object FROM audit WHERE action = 'runner.busy' GROUP BY object HAVING COUNT(*) > 1) AS twice`)
 	none("settled runs do not say why", `SELECT COUNT(*) FROM runs WHERE settled_at IS NOT NULL AND state <> 'succeeded' AND reason = ''`)
 	none("runners have another state than the audit trail says", `SELECT COUNT(*) FROM runners r WHERE r.state <>
 		(SELECT a.state FROM audit a WHERE a.object = r.id ORDER BY a.id DESC LIMIT 1)`)
 	none("pools have another state than the audit trail says", `SELECT COUNT(*) FROM pools p WHERE p.state <>
 		(SELECT a.state FROM audit a WHERE a.object = p.id ORDER BY a.id DESC LIMIT 1)`)
 	none("credentials have another state than the audit trail says", `SELECT COUNT(*) FROM credentials c WHERE
-		iif(c.revoked_at IS NULL, 'live', 'revoked') <> (SELECT a.state FROM audit a WHERE a.object = c.id ORDER BY a.id DESC LIMIT 1)`)
+		CASE WHEN c.revoked_at IS NULL THEN 'live' ELSE 'revoked' END <> (SELECT a.state FROM audit a WHERE a.object = c.id ORDER BY a.id DESC LIMIT 1)`)
 	none("draining pools have nothing left to drain", `SELECT COUNT(*) FROM pools p WHERE p.state = 'draining' AND
 		NOT EXISTS (SELECT 1 FROM runners r WHERE r.pool_id = p.id AND r.state <> 'retired')`)
 	none("runs wait for a pool that is going", `SELECT COUNT(*) FROM runs u JOIN pools p ON p.id = u.pool_id WHERE u.state = 'queued' AND p.state <> 'active'`)
@@ -511,19 +514,13 @@ func (m *machine) end(t *rapid.T) {
 	}
 }
 
-func TestInvariantsHoldInAnyOrder(t *testing.T) {
-	// Thousands of commits: waiting for a disk would show nothing more.
-	memory := "/dev/shm"
-	if info, err := os.Stat(memory); err != nil || !info.IsDir() {
-		memory = ""
-	}
-	rapid.Check(t, func(t *rapid.T) {
-		dir, err := os.MkdirTemp(memory, "hub-invariants-")
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer func() { _ = os.RemoveAll(dir) }()
-		m := newMachine(t, dir)
+func TestInvariantsHoldInAnyOrder(t *testing.T) { both(t, testInvariantsHoldInAnyOrder) }
+
+func testInvariantsHoldInAnyOrder(t *testing.T) {
+	checkOften(t, func(t *rapid.T) {
+		o, remove := somewhere(t)
+		defer remove()
+		m := newMachine(t, o)
 		defer func() { m.close() }()
 		t.Repeat(map[string]func(*rapid.T){
 			"": m.Check, "mint": m.Mint, "enroll": m.Enroll, "listen": m.Listen, "start": m.StartRun, "cancel": m.Cancel,
@@ -536,4 +533,35 @@ func TestInvariantsHoldInAnyOrder(t *testing.T) {
 		})
 		m.end(t)
 	})
+}
+
+// somewhere is an empty database, until it is removed.
+func somewhere(t *rapid.T) (o store.Options, remove func()) {
+	if onPostgres(t) {
+		name, url := newDatabase(t)
+		return store.Options{URL: url}, func() { _ = postgrestest.Shared(t).Drop(name) }
+	}
+	// Thousands of commits: waiting for a disk would show nothing more.
+	memory := "/dev/shm"
+	if info, err := os.Stat(memory); err != nil || !info.IsDir() {
+		memory = ""
+	}
+	dir, err := os.MkdirTemp(memory, "hub-invariants-")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return store.Options{Dir: dir}, func() { _ = os.RemoveAll(dir) }
+}
+
+// checkOften checks a property as often as rapid is told to, and on PostgreSQL a
+// quarter as often: a statement there is a message to a server, and the order
+// of changes is the same.
+func checkOften(t *testing.T, property func(*rapid.T)) {
+	checks := flag.Lookup("rapid.checks").Value
+	was := checks.String()
+	if n, err := strconv.Atoi(was); err == nil && onPostgres(t) {
+		check(t, checks.Set(strconv.Itoa(max(1, n/4))))
+		defer func() { check(t, checks.Set(was)) }()
+	}
+	rapid.Check(t, property)
 }

@@ -1,6 +1,7 @@
 package store
 
 import (
+	"context"
 	"fmt"
 	"time"
 )
@@ -15,40 +16,80 @@ const (
 	longJump = time.Hour
 )
 
-// reading is the clock and how long the machine has been up at one time.
+// reading is the clock and how long the machine has been up at one time, and by
+// how much leases and deadlines have followed the clock until then.
 type reading struct {
-	at time.Time
-	up time.Duration
+	at       time.Time
+	up       time.Duration
+	followed time.Duration
 }
 
-// reading reads both at once: a process that is stopped between the two would
-// take its own pause for a clock that was set.
-func (s *Store) reading() reading {
+// clockReader reads the clock that leases are by, and by how much they have
+// followed it.
+type clockReader func(context.Context) (at time.Time, followed time.Duration, err error)
+
+// look reads all of it at once: a process that is stopped between the two
+// clocks, or whose question waits, would take its own pause for a clock that
+// was set.
+func (s *Store) look(ctx context.Context, clock clockReader) (reading, error) {
+	if s.uptime == nil {
+		return reading{}, nil
+	}
 	for {
 		before := s.uptime()
-		// Without its monotonic part, which hides that the clock was set.
-		at := s.clock.Now().Round(0)
+		at, followed, err := clock(ctx)
+		if err != nil {
+			return reading{}, err
+		}
 		if after := s.uptime(); after-before < minJump/10 {
-			return reading{at: at, up: after}
+			// Without its monotonic part, which hides that the clock was set.
+			return reading{at: at.Round(0), up: after, followed: followed}, nil
 		}
 	}
 }
 
-// jump is by how much the clock was set since the last change; 0 where it was
-// not, or where nobody can know.
-func (s *Store) jump() (by time.Duration, now reading) {
+// jump is by how much the clock was set since the last change, less what leases
+// and deadlines have followed meanwhile, at another member; 0 where there is
+// nothing to follow, or where nobody can know.
+func (s *Store) jump(now reading) (by time.Duration) {
 	if s.uptime == nil {
-		return 0, now
+		return 0
 	}
-	now = s.reading()
 	s.clockMu.Lock()
 	defer s.clockMu.Unlock()
-	by = now.at.Sub(s.seen.at) - (now.up - s.seen.up)
+	by = s.seen.set(now) - (now.followed - s.seen.followed)
 	if by.Abs() < minJump {
 		by = 0
 	}
-	return by, now
+	return by
 }
+
+// set is by how much the clock was set between two readings.
+func (r reading) set(later reading) time.Duration {
+	return later.at.Sub(r.at) - (later.up - r.up)
+}
+
+// timeIn is the time of a change that began with the reading.
+func (s *Store) timeIn(began reading) time.Time {
+	if !s.databaseClock {
+		return s.clock.Now().UTC()
+	}
+	return began.at.Add(s.uptime() - began.up).UTC()
+}
+
+// databaseTime is the database's clock as this member knows it: by its last
+// reading and the time that has passed.
+type databaseTime struct{ store *Store }
+
+// Now is the time by the database's clock.
+func (d databaseTime) Now() time.Time {
+	d.store.clockMu.Lock()
+	defer d.store.clockMu.Unlock()
+	return d.store.seen.at.Add(d.store.uptime() - d.store.seen.up)
+}
+
+// Since is how long ago a time was.
+func (d databaseTime) Since(t time.Time) time.Duration { return d.Now().Sub(t) }
 
 // follow makes leases and deadlines follow a clock that was set. They are points
 // in time and stand for how long something takes: a clock that is set forward by
@@ -60,6 +101,9 @@ func follow(by time.Duration) func(*Tx) error {
 			"UPDATE runners SET lost_at = lost_at + ? WHERE state <> 'retired' AND lost_at IS NOT NULL",
 			"UPDATE runners SET token_expires_at = token_expires_at + ? WHERE state = 'starting'",
 			"UPDATE runs SET deadline = deadline + ? WHERE settled_at IS NULL AND deadline IS NOT NULL",
+			"UPDATE members SET seen_at = seen_at + ?",
+			"UPDATE duties SET until = until + ?",
+			"UPDATE hub_clock SET followed = followed + ?",
 		} {
 			if _, err := tx.exec(statement, int64(by)); err != nil {
 				return err
@@ -74,14 +118,19 @@ func follow(by time.Duration) func(*Tx) error {
 func (s *Store) followed(now reading) {
 	s.clockMu.Lock()
 	defer s.clockMu.Unlock()
-	s.seen = now
+	if now.up >= s.seen.up {
+		s.seen = now
+	}
 }
 
-// leapt keeps that the clock was set.
-func (s *Store) leapt(by time.Duration, now reading) {
+// leapt keeps that the clock was set by much, whoever makes deadlines follow.
+func (s *Store) leapt(now reading) {
+	if s.uptime == nil {
+		return
+	}
 	s.clockMu.Lock()
 	defer s.clockMu.Unlock()
-	if by.Abs() >= longJump {
+	if s.seen.set(now).Abs() >= longJump {
 		s.jumped, s.everJumped = now.up, true
 	}
 }
@@ -95,4 +144,20 @@ func (s *Store) unsettled() bool {
 	s.clockMu.Lock()
 	defer s.clockMu.Unlock()
 	return s.everJumped && now-s.jumped < jumpCalm
+}
+
+// keepTime makes leases and deadlines follow a clock that was set, although
+// nobody changes anything.
+func (s *Store) keepTime(ctx context.Context) error {
+	now, err := s.look(ctx, s.engine.clock)
+	if err != nil {
+		return err
+	}
+	if s.jump(now) != 0 {
+		// Any change makes them follow.
+		return s.update(ctx, func(*Tx) error { return nil })
+	}
+	s.leapt(now)
+	s.followed(now)
+	return nil
 }

@@ -18,7 +18,7 @@ func newMachineTime(t *testing.T) *machineTime {
 	t.Helper()
 	m := &machineTime{world: newWorld(t, 5)}
 	check(t, m.s.Close())
-	s, err := store.Open(background, store.Options{Dir: m.dir, Clock: m.clock, Uptime: func() time.Duration { return m.up }})
+	s, err := store.Open(background, at(t, m.dir, store.Options{Clock: m.clock, Uptime: func() time.Duration { return m.up }}))
 	check(t, err)
 	t.Cleanup(func() { _ = s.Close() })
 	m.s = s
@@ -29,7 +29,9 @@ func newMachineTime(t *testing.T) *machineTime {
 func (m *machineTime) passes(d time.Duration) { m.up += d; m.clock.Step(d) }
 func (m *machineTime) set(by time.Duration)   { m.clock.SetTime(m.clock.Now().Add(by)) }
 
-func TestLeasesFollowAClockThatIsSet(t *testing.T) {
+func TestLeasesFollowAClockThatIsSet(t *testing.T) { both(t, testLeasesFollowAClockThatIsSet) }
+
+func testLeasesFollowAClockThatIsSet(t *testing.T) {
 	for name, by := range map[string]time.Duration{"forward": time.Hour, "far forward": 10 * 365 * 24 * time.Hour, "back": -time.Hour, "a little": 3 * time.Second} {
 		t.Run(name, func(t *testing.T) {
 			m := newMachineTime(t)
@@ -60,18 +62,20 @@ func TestLeasesFollowAClockThatIsSet(t *testing.T) {
 }
 
 // The hub may be stopped between looking at one clock and at the other.
-func TestAPauseIsNoClockThatWasSet(t *testing.T) {
+func TestAPauseIsNoClockThatWasSet(t *testing.T) { both(t, testAPauseIsNoClockThatWasSet) }
+
+func testAPauseIsNoClockThatWasSet(t *testing.T) {
 	m := newMachineTime(t)
 	run, r := m.run(t), m.runner(t, "key-one1")
 	m.started(t, r, m.get(t, run.ID))
 	check(t, m.s.Close())
 	looks := 0
-	s, err := store.Open(background, store.Options{Dir: m.dir, Clock: m.clock, Uptime: func() time.Duration {
+	s, err := store.Open(background, at(t, m.dir, store.Options{Clock: m.clock, Uptime: func() time.Duration {
 		if looks++; looks == 4 { // the second look of the first change
 			m.passes(40 * time.Second)
 		}
 		return m.up
-	}})
+	}}))
 	check(t, err)
 	t.Cleanup(func() { _ = s.Close() })
 	at, _, err := s.NextDeadline(background)
@@ -81,6 +85,10 @@ func TestAPauseIsNoClockThatWasSet(t *testing.T) {
 }
 
 func TestNothingWakesButTheDeadlineWhenTheClockIsSetBack(t *testing.T) {
+	both(t, testNothingWakesButTheDeadlineWhenTheClockIsSetBack)
+}
+
+func testNothingWakesButTheDeadlineWhenTheClockIsSetBack(t *testing.T) {
 	m := newMachineTime(t)
 	run, r := m.run(t), m.runner(t, "key-one1")
 	m.started(t, r, m.get(t, run.ID))
@@ -93,6 +101,10 @@ func TestNothingWakesButTheDeadlineWhenTheClockIsSetBack(t *testing.T) {
 
 // By a clock that is wrong everything may look old.
 func TestNothingIsRemovedForADayAfterTheClockWasSet(t *testing.T) {
+	both(t, testNothingIsRemovedForADayAfterTheClockWasSet)
+}
+
+func testNothingIsRemovedForADayAfterTheClockWasSet(t *testing.T) {
 	m := newMachineTime(t)
 	run, _ := m.ended(t, "key-one1")
 	m.set(10 * 365 * 24 * time.Hour)

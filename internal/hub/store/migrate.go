@@ -7,53 +7,94 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"path"
+	"slices"
+	"strconv"
+	"strings"
 )
 
-//go:embed migrations/sqlite/*.sql
+//go:embed migrations/*/*.sql
 var migrations embed.FS
 
 // ErrNewer says that the database was written by a newer hub.
 var ErrNewer = errors.New("the database was written by a newer hub: run that build, or restore a copy from before the upgrade")
 
-// migrate applies the migrations that the database has not seen, each in a
-// transaction of its own. The files' order is their version, counted from 1.
-func migrate(ctx context.Context, db *sql.DB) error {
-	if _, err := db.ExecContext(ctx, "CREATE TABLE IF NOT EXISTS schema_version (version INTEGER PRIMARY KEY, name TEXT NOT NULL) STRICT"); err != nil {
-		return fmt.Errorf("read the schema's version: %w", err)
-	}
-	var have int
-	if err := db.QueryRowContext(ctx, "SELECT COALESCE(MAX(version), 0) FROM schema_version").Scan(&have); err != nil {
-		return fmt.Errorf("read the schema's version: %w", err)
-	}
-	files, err := fs.Glob(migrations, "migrations/sqlite/*.sql")
-	if err != nil {
-		return err
-	}
-	if have > len(files) {
-		return fmt.Errorf("schema version %d, this build knows %d: %w", have, len(files), ErrNewer)
-	}
-	for i := have; i < len(files); i++ {
-		if err := apply(ctx, db, i+1, files[i]); err != nil {
-			return fmt.Errorf("migration %s: %w", files[i], err)
-		}
-	}
-	return nil
+// migration is one step of the schema. Its version is the number that its file's
+// name begins with.
+type migration struct {
+	version int
+	name    string
+	text    string
 }
 
-func apply(ctx context.Context, db *sql.DB, version int, file string) error {
-	text, err := migrations.ReadFile(file)
+// migrationsOf are an engine's migrations in the order of their versions.
+func migrationsOf(engine string) ([]migration, error) {
+	files, err := fs.Glob(migrations, "migrations/"+engine+"/*.sql")
+	if err != nil {
+		return nil, err
+	}
+	out := make([]migration, 0, len(files))
+	for _, file := range files {
+		name := path.Base(file)
+		number, _, _ := strings.Cut(name, "_")
+		version, err := strconv.Atoi(number)
+		if err != nil {
+			return nil, fmt.Errorf("migration %s: its name does not begin with its number", file)
+		}
+		text, err := migrations.ReadFile(file)
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, migration{version, name, string(text)})
+	}
+	slices.SortStableFunc(out, func(a, b migration) int { return a.version - b.version })
+	return out, nil
+}
+
+// migrate applies the migrations that the database has not seen, in one
+// transaction each, while no other hub does.
+func migrate(ctx context.Context, e engine) error {
+	known, err := migrationsOf(e.migrations())
 	if err != nil {
 		return err
 	}
-	tx, err := db.BeginTx(ctx, nil)
+	return e.inTurn(ctx, func(conn *sql.Conn) error {
+		if _, err := conn.ExecContext(ctx, "CREATE TABLE IF NOT EXISTS schema_version (version INTEGER PRIMARY KEY, name TEXT NOT NULL)"); err != nil {
+			return fmt.Errorf("read the schema's version: %w", err)
+		}
+		seen, err := collect(ctx, conn, scanInt, "SELECT version FROM schema_version ORDER BY version")
+		if err != nil {
+			return fmt.Errorf("read the schema's version: %w", err)
+		}
+		for _, version := range seen {
+			if !slices.ContainsFunc(known, func(m migration) bool { return int64(m.version) == version }) {
+				return fmt.Errorf("schema version %d, this build knows %d: %w", version, known[len(known)-1].version, ErrNewer)
+			}
+		}
+		for _, m := range known {
+			if slices.Contains(seen, int64(m.version)) {
+				continue
+			}
+			if err := m.apply(ctx, conn); err != nil {
+				return fmt.Errorf("migration %s: %w", m.name, err)
+			}
+		}
+		return nil
+	})
+}
+
+func (m migration) apply(ctx context.Context, conn *sql.Conn) error {
+	tx, err := conn.BeginTx(ctx, nil)
 	if err != nil {
 		return err
 	}
 	defer func() { _ = tx.Rollback() }() // nothing once it is committed
-	if _, err := tx.ExecContext(ctx, string(text)); err != nil {
+	if _, err := tx.ExecContext(ctx, m.text); err != nil {
 		return err
 	}
-	if _, err := tx.ExecContext(ctx, "INSERT INTO schema_version (version, name) VALUES (?, ?)", version, file); err != nil {
+	// The name is this package's own, so it needs no argument, which databases
+	// spell in different ways.
+	if _, err := tx.ExecContext(ctx, fmt.Sprintf("INSERT INTO schema_version (version, name) VALUES (%d, '%s')", m.version, m.name)); err != nil {
 		return err
 	}
 	return tx.Commit()

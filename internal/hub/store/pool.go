@@ -83,7 +83,7 @@ func findPool(ctx context.Context, q querier, ref string) (poolRow, error) {
 func (s *Store) ListPools(ctx context.Context, revoked bool) ([]hubv1.Pool, error) {
 	var out []hubv1.Pool
 	err := s.view(ctx, func(q querier) error {
-		rows, err := collect(ctx, q, scanPool, selectPools+" WHERE ? OR p.state <> 'revoked' ORDER BY p.name", revoked)
+		rows, err := collect(ctx, q, scanPool, selectPools+" WHERE ? = 1 OR p.state <> 'revoked' ORDER BY p.name", revoked)
 		if err != nil {
 			return err
 		}

@@ -120,8 +120,8 @@ func pruneLogChunks(tx *Tx, _, batch int64) (removed int64, err error) {
 		return 0, err
 	}
 	for _, run := range given {
-		n, err := tx.exec("DELETE FROM run_logs WHERE rowid IN (SELECT rowid FROM run_logs WHERE run_id = ? ORDER BY start LIMIT ?)",
-			run, batch-removed)
+		n, err := tx.exec("DELETE FROM run_logs WHERE run_id = ? AND start IN (SELECT start FROM run_logs WHERE run_id = ? ORDER BY start LIMIT ?)",
+			run, run, batch-removed)
 		if err != nil {
 			return removed, err
 		}
@@ -207,5 +207,5 @@ func pruneCredentials(tx *Tx, before, batch int64) (int64, error) {
 // pruneAudit removes what the audit trail said before of runs and runners. What
 // people did to pools, projects and credentials stays.
 func pruneAudit(tx *Tx, before, batch int64) (int64, error) {
-	return tx.exec("DELETE FROM audit WHERE id IN (SELECT id FROM audit WHERE action GLOB 'run*' AND at <= ? ORDER BY at LIMIT ?)", before, batch)
+	return tx.exec("DELETE FROM audit WHERE id IN (SELECT id FROM audit WHERE substr(action, 1, 3) = 'run' AND at <= ? ORDER BY at LIMIT ?)", before, batch)
 }

@@ -19,32 +19,32 @@ type querier interface {
 
 // view runs fn on one consistent snapshot of the database.
 func (s *Store) view(ctx context.Context, fn func(querier) error) error {
-	tx, err := s.reader.BeginTx(ctx, &sql.TxOptions{ReadOnly: true})
+	tx, err := s.reader.snapshot(ctx, s.engine.snapshot())
 	if err != nil {
-		return fmt.Errorf("read the hub's database: %w", err)
+		return &accessError{"read", err}
 	}
 	// Nothing was written, so there is nothing to keep.
 	defer func() { _ = tx.Rollback() }()
-	return fn(tx)
+	return fn(bound{q: tx, bind: s.reader.bind})
 }
 
 // collect runs a query and scans every row.
 func collect[T any](ctx context.Context, q querier, scan func(scanner) (T, error), query string, args ...any) ([]T, error) {
 	rows, err := q.QueryContext(ctx, query, args...)
 	if err != nil {
-		return nil, fmt.Errorf("read the hub's database: %w", err)
+		return nil, &accessError{"read", err}
 	}
 	defer func() { _ = rows.Close() }()
 	out := []T{}
 	for rows.Next() {
 		item, err := scan(rows)
 		if err != nil {
-			return nil, fmt.Errorf("read a row of the hub's database: %w", err)
+			return nil, &accessError{"read a row of", err}
 		}
 		out = append(out, item)
 	}
 	if err := rows.Err(); err != nil {
-		return nil, fmt.Errorf("read the hub's database: %w", err)
+		return nil, &accessError{"read", err}
 	}
 	return out, nil
 }
@@ -56,7 +56,7 @@ func first[T any](ctx context.Context, q querier, scan func(scanner) (T, error),
 		return item, false, nil
 	}
 	if err != nil {
-		return item, false, fmt.Errorf("read the hub's database: %w", err)
+		return item, false, &accessError{"read", err}
 	}
 	return item, true, nil
 }

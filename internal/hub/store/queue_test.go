@@ -10,11 +10,13 @@ import (
 	"cloop.dev/cloop/internal/hub/store"
 )
 
-func TestTheLogIsBoundedAndSaysSo(t *testing.T) {
+func TestTheLogIsBoundedAndSaysSo(t *testing.T) { both(t, testTheLogIsBoundedAndSaysSo) }
+
+func testTheLogIsBoundedAndSaysSo(t *testing.T) {
 	clock := newClock()
 	w := newWorld(t, 1)
 	check(t, w.s.Close())
-	s, err := store.Open(context.Background(), store.Options{Dir: w.dir, Clock: clock, Limits: store.Limits{LogBytes: 10}})
+	s, err := store.Open(context.Background(), at(t, w.dir, store.Options{Clock: clock, Limits: store.Limits{LogBytes: 10}}))
 	check(t, err)
 	t.Cleanup(func() { _ = s.Close() })
 	w.s, w.clock = s, clock
@@ -47,6 +49,10 @@ func TestTheLogIsBoundedAndSaysSo(t *testing.T) {
 }
 
 func TestBindingElsewhereTakesWaitingRunsOutOfTheQueue(t *testing.T) {
+	both(t, testBindingElsewhereTakesWaitingRunsOutOfTheQueue)
+}
+
+func testBindingElsewhereTakesWaitingRunsOutOfTheQueue(t *testing.T) {
 	w := newWorld(t, 1)
 	ctx := context.Background()
 	run := w.run(t)
@@ -59,7 +65,9 @@ func TestBindingElsewhereTakesWaitingRunsOutOfTheQueue(t *testing.T) {
 	}
 }
 
-func TestACordonHoldsTheQueueAndSaysWhy(t *testing.T) {
+func TestACordonHoldsTheQueueAndSaysWhy(t *testing.T) { both(t, testACordonHoldsTheQueueAndSaysWhy) }
+
+func testACordonHoldsTheQueueAndSaysWhy(t *testing.T) {
 	w := newWorld(t, 2)
 	ctx := context.Background()
 	r := w.runner(t, "key-one1")
@@ -82,7 +90,9 @@ func TestACordonHoldsTheQueueAndSaysWhy(t *testing.T) {
 	}
 }
 
-func TestASnapshotIsTheCredentialsOwn(t *testing.T) {
+func TestASnapshotIsTheCredentialsOwn(t *testing.T) { both(t, testASnapshotIsTheCredentialsOwn) }
+
+func testASnapshotIsTheCredentialsOwn(t *testing.T) {
 	w := newWorld(t, 5)
 	ctx := context.Background()
 	second, err := w.s.CreateCredential(ctx, admin, "", "gpu")

@@ -14,6 +14,10 @@ import (
 // Until the runner has let go of a run, or may not be running it any more,
 // nobody else gets it: the command would run twice at a time.
 func TestARunThatIsTakenBackGoesToNobodyWhileItMayRun(t *testing.T) {
+	both(t, testARunThatIsTakenBackGoesToNobodyWhileItMayRun)
+}
+
+func testARunThatIsTakenBackGoesToNobodyWhileItMayRun(t *testing.T) {
 	silent := func(w *world) time.Duration { return w.s.Limits.Lease + w.s.Limits.Margin }
 	for name, test := range map[string]struct {
 		// recall makes the hub want the run back from the runner.
@@ -84,6 +88,10 @@ func TestARunThatIsTakenBackGoesToNobodyWhileItMayRun(t *testing.T) {
 }
 
 func TestACancelledRunWhosePodIsGoneIsSettledAtOnce(t *testing.T) {
+	both(t, testACancelledRunWhosePodIsGoneIsSettledAtOnce)
+}
+
+func testACancelledRunWhosePodIsGoneIsSettledAtOnce(t *testing.T) {
 	w := newWorld(t, 5)
 	run, r := w.run(t), w.runner(t, "key-one1")
 	w.started(t, r, w.get(t, run.ID))
@@ -104,6 +112,10 @@ func TestACancelledRunWhosePodIsGoneIsSettledAtOnce(t *testing.T) {
 }
 
 func TestARunOfARunnerThatWasSeenToEndStartsAgainAtOnce(t *testing.T) {
+	both(t, testARunOfARunnerThatWasSeenToEndStartsAgainAtOnce)
+}
+
+func testARunOfARunnerThatWasSeenToEndStartsAgainAtOnce(t *testing.T) {
 	w := newWorld(t, 5)
 	run, r := w.run(t), w.runner(t, "key-one1")
 	w.started(t, r, w.get(t, run.ID))

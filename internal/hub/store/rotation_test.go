@@ -40,6 +40,10 @@ func (w *world) busy(t testing.TB, c store.Credential, key string) (store.Runner
 }
 
 func TestARotationIsFinishedOnceNothingNeedsTheOlderCredentials(t *testing.T) {
+	both(t, testARotationIsFinishedOnceNothingNeedsTheOlderCredentials)
+}
+
+func testARotationIsFinishedOnceNothingNeedsTheOlderCredentials(t *testing.T) {
 	for name, test := range map[string]struct {
 		prepare func(*testing.T, *world, hubv1.Credential)
 		// refusals are what the hub says is missing; none: it finishes.
@@ -123,6 +127,10 @@ func wantRefusals(t *testing.T, err error, refusals []string) {
 }
 
 func TestForcingARotationStopsTheRunsOfTheOlderCredentials(t *testing.T) {
+	both(t, testForcingARotationStopsTheRunsOfTheOlderCredentials)
+}
+
+func testForcingARotationStopsTheRunsOfTheOlderCredentials(t *testing.T) {
 	w := newWorld(t, 6)
 	r, run := w.busy(t, w.credential, "key-one1")
 	_, second := w.rotate(t)
@@ -155,7 +163,9 @@ func TestForcingARotationStopsTheRunsOfTheOlderCredentials(t *testing.T) {
 	}
 }
 
-func TestOneCredentialIsRevokedByItsID(t *testing.T) {
+func TestOneCredentialIsRevokedByItsID(t *testing.T) { both(t, testOneCredentialIsRevokedByItsID) }
+
+func testOneCredentialIsRevokedByItsID(t *testing.T) {
 	w := newWorld(t, 4)
 	_, run := w.busy(t, w.credential, "key-one1")
 	newest, second := w.rotate(t)
@@ -190,6 +200,10 @@ func TestOneCredentialIsRevokedByItsID(t *testing.T) {
 }
 
 func TestCredentialsAreListedWithWhatUsesThem(t *testing.T) {
+	both(t, testCredentialsAreListedWithWhatUsesThem)
+}
+
+func testCredentialsAreListedWithWhatUsesThem(t *testing.T) {
 	w := newWorld(t, 4)
 	first := w.clock.Now()
 	w.runner(t, "key-one1")
@@ -229,6 +243,10 @@ func TestCredentialsAreListedWithWhatUsesThem(t *testing.T) {
 
 // The clock may go back between two mints; the newest is the last all the same.
 func TestTheNewestCredentialIsTheLastThatWasMinted(t *testing.T) {
+	both(t, testTheNewestCredentialIsTheLastThatWasMinted)
+}
+
+func testTheNewestCredentialIsTheLastThatWasMinted(t *testing.T) {
 	w := newWorld(t, 1)
 	for i := range 3 {
 		w.clock.Step(-time.Hour)
@@ -243,6 +261,10 @@ func TestTheNewestCredentialIsTheLastThatWasMinted(t *testing.T) {
 }
 
 func TestAControllerRetiresOnlyWhatItsOwnCredentialMinted(t *testing.T) {
+	both(t, testAControllerRetiresOnlyWhatItsOwnCredentialMinted)
+}
+
+func testAControllerRetiresOnlyWhatItsOwnCredentialMinted(t *testing.T) {
 	w := newWorld(t, 4)
 	_, second := w.rotate(t)
 	states := map[string]func(c store.Credential, key string) string{

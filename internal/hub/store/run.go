@@ -28,7 +28,7 @@ type runRow struct {
 const selectRuns = `SELECT r.seq, r.id, j.name, r.project_id, r.pool_id, r.ref, r.commit_hash, r.command, r.state, r.reason, r.exit_code, r.signal,
 	r.attempt, r.hand_offs, r.failover, COALESCE(r.runner_id, r.former_runner), r.started_by, r.log_bytes, r.log_next, r.log_full, r.log_pruned_at, r.recalled_at IS NOT NULL, r.revision,
 	r.queued_at, r.handed_at, r.started_at, r.first_log_at, r.settled_at,
-	p.name, COALESCE(p.git_cordon_reason, p.cordon_reason), json_extract(p.definition, '$.maxRunners'),
+	p.name, COALESCE(p.git_cordon_reason, p.cordon_reason), p.max_runners,
 	(SELECT COUNT(*) FROM runners n WHERE n.pool_id = p.id AND n.state <> 'retired'),
 	(SELECT k.refusal FROM credentials k WHERE k.pool_id = p.id AND k.revoked_at IS NULL AND k.refusal <> '' ORDER BY k.created_at DESC LIMIT 1)
 	FROM runs r JOIN projects j ON j.id = r.project_id JOIN pools p ON p.id = r.pool_id`

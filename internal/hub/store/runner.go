@@ -426,7 +426,9 @@ func (s *Store) SnapshotFor(ctx context.Context, c Controller) (out hubv1.PoolSn
 		}
 		out.Revision, out.Pool = pool.feed, pool.Pool
 		out.Features = s.Features()
-		out.Duplicate = s.present.rival(c.seat(), pool.Name)
+		if out.Duplicate, err = s.rival(ctx, q, c.seat(), pool.Name); err != nil {
+			return err
+		}
 		if pool.State == hubv1.PoolActive && pool.Cordon == nil {
 			// A cordoned or draining pool has no demand, whatever waits.
 			out.Queued = pool.Queued

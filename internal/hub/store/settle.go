@@ -70,10 +70,10 @@ func (tx *Tx) handOff(pool poolRow) error {
 }
 
 func (tx *Tx) hand(run runRow, r runnerRow) error {
-	if _, err := tx.exec("UPDATE runners SET state = 'busy', revision = revision + 1 WHERE id = ? AND state = 'idle'", r.ID); err != nil {
+	if err := tx.send("UPDATE runners SET state = 'busy', revision = revision + 1 WHERE id = ? AND state = 'idle'", r.ID); err != nil {
 		return err
 	}
-	if _, err := tx.exec(`UPDATE runs SET state = 'handed', reason = '', runner_id = ?, handed_at = ?, deadline = ?, hand_offs = hand_offs + 1,
+	if err := tx.send(`UPDATE runs SET state = 'handed', reason = '', runner_id = ?, handed_at = ?, deadline = ?, hand_offs = hand_offs + 1,
 		revision = revision + 1 WHERE id = ? AND state = 'queued'`,
 		r.ID, nano(tx.now), nano(tx.now.Add(tx.store.Limits.StartTimeout)), run.ID); err != nil {
 		return err

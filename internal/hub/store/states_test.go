@@ -9,6 +9,10 @@ import (
 )
 
 func TestTheStatesPageDrawsEveryTransition(t *testing.T) {
+	both(t, testTheStatesPageDrawsEveryTransition)
+}
+
+func testTheStatesPageDrawsEveryTransition(t *testing.T) {
 	page, err := os.ReadFile("../../../docs/states.md")
 	check(t, err)
 	dir := t.TempDir()

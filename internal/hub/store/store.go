@@ -2,12 +2,8 @@ package store
 
 import (
 	"context"
-	"database/sql"
 	"errors"
 	"fmt"
-	"os"
-	"path/filepath"
-	"runtime"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -71,7 +67,14 @@ type Event struct {
 // Options of a Store.
 type Options struct {
 	// Dir holds hub.db and is made if it is not there.
-	Dir    string
+	Dir string
+	// URL, if set, is of a PostgreSQL database that takes the place of Dir. Other
+	// hubs may use it at the same time. It is in no error and no log line.
+	URL string
+	// Member is what this hub says of itself to others that use the database.
+	Member Member
+	// Clock is the hub's clock. With PostgreSQL the real clock stands for that of
+	// the database, so that members whose clocks differ agree.
 	Clock  clock.PassiveClock
 	Limits Limits
 	// Uptime is how long the machine has been up, by a clock that nobody sets and
@@ -91,10 +94,11 @@ type Store struct {
 	Bus    Bus
 	Limits Limits
 
-	writer, reader *sql.DB
-	clock          clock.PassiveClock
-	observe        func(Event)
-	trouble        func(error)
+	engine  engine
+	reader  reader
+	clock   clock.PassiveClock
+	observe func(Event)
+	trouble func(error)
 	// failing is why changes cannot be written; nil while they can.
 	failing atomic.Pointer[hubv1.Problem]
 	// failed is when one could not be written last; the writer's own.
@@ -109,8 +113,14 @@ type Store struct {
 
 	present presence
 	uses    uses
+	members members
 
-	uptime  func() time.Duration
+	uptime func() time.Duration
+	// databaseClock says that times are by the database's clock.
+	databaseClock bool
+	// current is the reading that the batch in progress began with; the writer's
+	// own.
+	current reading
 	clockMu sync.Mutex // guards the next three
 	// seen is the reading that leases and deadlines are by.
 	seen reading
@@ -119,53 +129,25 @@ type Store struct {
 	everJumped bool
 
 	attachedMu sync.Mutex
-	// attached: runner id → how many watches it has open. Only a runner that
-	// can hear of a run is handed one.
-	attached map[string]int
+	// attached: runner id → its open watches here. Only a runner that can hear
+	// of a run is handed one, by the member that it hears.
+	attached map[string]attachment
+}
+
+// attachment is a runner with watches open.
+type attachment struct {
+	pool    string
+	watches int
 }
 
 // Open opens or makes the database and brings its schema up to date. It refuses
 // a database that a newer hub has written (ErrNewer) or that is damaged
 // (ErrDamaged).
 func Open(ctx context.Context, o Options) (*Store, error) {
-	if err := os.MkdirAll(o.Dir, 0o700); err != nil {
-		return nil, fmt.Errorf("make the hub's data directory: %w", err)
-	}
-	path := filepath.Join(o.Dir, "hub.db")
-	if err := complete(path); err != nil {
-		return nil, err
-	}
-	// Made before SQLite does, so that nobody else may read it; its journals
-	// take the same mode.
-	file, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o600) //nolint:gosec // the operator's own directory
-	if err != nil {
-		return nil, opening(path, err)
-	}
-	if err := file.Close(); err != nil {
-		return nil, opening(path, err)
-	}
-	const pragmas = "?_pragma=busy_timeout(10000)&_pragma=journal_mode(WAL)&_pragma=synchronous(FULL)&_pragma=foreign_keys(1)"
-	writer, err := sql.Open("sqlite", "file:"+path+pragmas)
-	if err != nil {
-		return nil, opening(path, err)
-	}
-	writer.SetMaxOpenConns(1)
-	if err := migrate(ctx, writer); err != nil {
-		return nil, errors.Join(opening(path, err), writer.Close())
-	}
-	if err := inspect(ctx, writer); err != nil {
-		return nil, errors.Join(opening(path, err), writer.Close())
-	}
-	reader, err := sql.Open("sqlite", "file:"+path+pragmas+"&_pragma=query_only(1)")
-	if err != nil {
-		return nil, errors.Join(opening(path, err), writer.Close())
-	}
-	reader.SetMaxOpenConns(max(4, runtime.GOMAXPROCS(0)))
-	reader.SetMaxIdleConns(2)
 	s := &Store{
-		Limits: o.Limits.Defaults(), writer: writer, reader: reader, clock: o.Clock, observe: o.Observe, trouble: o.Trouble, uptime: o.Uptime,
+		Limits: o.Limits.Defaults(), clock: o.Clock, observe: o.Observe, trouble: o.Trouble, uptime: o.Uptime,
 		requests: make(chan *request), stopped: make(chan struct{}), stop: make(chan struct{}),
-		deadline: make(chan struct{}, 1), attached: map[string]int{},
+		deadline: make(chan struct{}, 1), attached: map[string]attachment{},
 	}
 	if s.observe == nil {
 		s.observe = func(Event) {}
@@ -173,19 +155,55 @@ func Open(ctx context.Context, o Options) (*Store, error) {
 	if s.trouble == nil {
 		s.trouble = func(error) {}
 	}
-	if s.uptime != nil {
-		s.seen = s.reading()
+	if err := s.open(ctx, o); err != nil {
+		return nil, err
+	}
+	s.reader = s.engine.reader()
+	var err error
+	if s.seen, err = s.look(ctx, s.engine.clock); err != nil {
+		return nil, errors.Join(err, s.engine.close())
 	}
 	go s.write()
+	if err := s.join(ctx, o); err != nil {
+		return nil, errors.Join(fmt.Errorf("join the hubs that use the database: %w", err), s.Close())
+	}
 	return s, nil
 }
 
-// Close ends the writer and closes the database.
-func (s *Store) Close() error {
-	s.closing.Do(func() { close(s.stop) })
-	<-s.stopped
-	return errors.Join(s.reader.Close(), s.writer.Close())
+// open opens the database.
+func (s *Store) open(ctx context.Context, o Options) (err error) {
+	if o.URL == "" {
+		s.engine, err = openSQLite(ctx, o.Dir, o.Clock)
+		return err
+	}
+	s.members.id = newID("member")
+	if _, real := o.Clock.(clock.RealClock); !real {
+		s.engine, err = openPostgres(ctx, o.URL, s.members.id, o.Clock)
+		return err
+	}
+	if s.uptime == nil {
+		began := time.Now()
+		s.uptime = func() time.Duration { return time.Since(began) }
+	}
+	s.databaseClock, s.clock = true, databaseTime{s}
+	s.engine, err = openPostgres(ctx, o.URL, s.members.id, nil)
+	return err
 }
+
+// Close takes leave of the other hubs, ends the writer and closes the database.
+func (s *Store) Close() error {
+	var err error
+	s.closing.Do(func() {
+		err = s.leave()
+		close(s.stop)
+	})
+	<-s.stopped
+	return errors.Join(err, s.engine.close())
+}
+
+// Now is the time by which leases and deadlines are: with PostgreSQL that of the
+// database.
+func (s *Store) Now() time.Time { return s.clock.Now() }
 
 // Deadline has a value whenever NextDeadline may have come nearer.
 func (s *Store) Deadline() <-chan struct{} { return s.deadline }
@@ -193,16 +211,18 @@ func (s *Store) Deadline() <-chan struct{} { return s.deadline }
 // Attach says that the runner has a watch open and can be handed a run. The
 // caller calls the returned function when the watch ends.
 func (s *Store) Attach(ctx context.Context, runner Runner) (detach func(), err error) {
-	s.attachedMu.Lock()
-	s.attached[runner.ID]++
-	s.attachedMu.Unlock()
-	detach = func() {
+	count := func(by int) {
 		s.attachedMu.Lock()
 		defer s.attachedMu.Unlock()
-		if s.attached[runner.ID]--; s.attached[runner.ID] <= 0 {
+		watches := s.attached[runner.ID].watches + by
+		if watches <= 0 {
 			delete(s.attached, runner.ID)
+			return
 		}
+		s.attached[runner.ID] = attachment{pool: runner.PoolID, watches: watches}
 	}
+	count(1)
+	detach = func() { count(-1) }
 	// The transaction's end hands the runner a run if one is waiting.
 	if err := s.update(ctx, func(tx *Tx) error { tx.consider(runner.PoolID); return nil }); err != nil {
 		detach()
@@ -214,5 +234,5 @@ func (s *Store) Attach(ctx context.Context, runner Runner) (detach func(), err e
 func (s *Store) isAttached(runner string) bool {
 	s.attachedMu.Lock()
 	defer s.attachedMu.Unlock()
-	return s.attached[runner] > 0
+	return s.attached[runner].watches > 0
 }

@@ -3,7 +3,6 @@ package store_test
 import (
 	"bytes"
 	"context"
-	"database/sql"
 	"errors"
 	"os"
 	"path/filepath"
@@ -22,7 +21,7 @@ const admin = "user:admin"
 
 func open(t testing.TB, dir string, clock *testclock.FakeClock) *store.Store {
 	t.Helper()
-	s, err := store.Open(context.Background(), store.Options{Dir: dir, Clock: clock})
+	s, err := store.Open(context.Background(), at(t, dir, store.Options{Clock: clock}))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -31,17 +30,6 @@ func open(t testing.TB, dir string, clock *testclock.FakeClock) *store.Store {
 }
 
 func newClock() *testclock.FakeClock { return testclock.NewFakeClock(time.Unix(1_800_000_000, 0)) }
-
-// looking opens the database a second time, to look at what no method shows.
-func looking(t testing.TB, dir string) *sql.DB {
-	t.Helper()
-	db, err := sql.Open("sqlite", "file:"+filepath.Join(dir, "hub.db"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = db.Close() })
-	return db
-}
 
 func check(t testing.TB, err error) {
 	t.Helper()
@@ -82,6 +70,13 @@ func newWorld(t testing.TB, maximum int32) *world {
 	t.Helper()
 	w := &world{clock: newClock(), dir: t.TempDir()}
 	w.s = open(t, w.dir, w.clock)
+	w.furnish(t, maximum)
+	return w
+}
+
+// furnish makes the pool and the project.
+func (w *world) furnish(t testing.TB, maximum int32) {
+	t.Helper()
 	ctx := context.Background()
 	out, err := w.s.CreatePool(ctx, admin, "", hubv1.CreatePoolRequest{Name: "gpu", PoolDefinition: hubv1.PoolDefinition{MaxRunners: maximum}})
 	check(t, err)
@@ -92,7 +87,6 @@ func newWorld(t testing.TB, maximum int32) *world {
 	check(t, err)
 	_, err = w.s.BindProject(ctx, admin, "app", "pool:"+w.pool.ID)
 	check(t, err)
-	return w
 }
 
 func (w *world) run(t testing.TB) hubv1.Run {
@@ -129,7 +123,9 @@ func (w *world) started(t testing.TB, r store.Runner, run hubv1.Run) {
 	check(t, w.s.Started(context.Background(), r, run.ID, hubv1.StartedRequest{Attempt: run.Attempt, Commit: "abc", StartedAt: w.clock.Now()}))
 }
 
-func TestNoCredentialIsAtRestInClear(t *testing.T) {
+func TestNoCredentialIsAtRestInClear(t *testing.T) { both(t, testNoCredentialIsAtRestInClear) }
+
+func testNoCredentialIsAtRestInClear(t *testing.T) {
 	w := newWorld(t, 2)
 	ctx := context.Background()
 	var canaries []string
@@ -140,39 +136,85 @@ func TestNoCredentialIsAtRestInClear(t *testing.T) {
 	enrolled, err := w.s.Enroll(ctx, hubv1.EnrollRequest{Token: minted.Token, Name: "r"})
 	check(t, err)
 	canaries = append(canaries, minted.Token, enrolled.Session)
+	if len(canaries) != 4 {
+		t.Fatalf("there are %d canaries", len(canaries))
+	}
+	places := map[string][]byte{}
+	if onPostgres(t) {
+		places = rows(t, w.dir) // which is what replicas and backups are made of
+	}
 	check(t, w.s.Close())
-	files, err := filepath.Glob(filepath.Join(w.dir, "*"))
-	check(t, err)
-	for _, file := range files {
-		data, err := os.ReadFile(file)
-		check(t, err)
+	if !onPostgres(t) {
+		places = files(t, w.dir)
+	}
+	for place, data := range places {
 		for i, canary := range canaries {
 			if bytes.Contains(data, []byte(canary)) || bytes.Contains(data, []byte(canary[12:40])) {
-				t.Errorf("canary %d is in %s", i, file)
+				t.Errorf("canary %d is in %s", i, place)
 			}
 		}
-		if info, err := os.Stat(file); err != nil || info.Mode().Perm()&0o077 != 0 {
-			t.Errorf("%s has mode %v (%v)", file, info.Mode(), err)
-		}
 	}
-	if len(files) == 0 || len(canaries) != 4 {
-		t.Fatalf("looked at %d files for %d canaries", len(files), len(canaries))
+	if len(places) == 0 {
+		t.Fatal("nothing was looked at")
 	}
 }
 
-func TestANewerDatabaseIsRefused(t *testing.T) {
+// files are a directory's, which nobody else may read.
+func files(t *testing.T, dir string) map[string][]byte {
+	names, err := filepath.Glob(filepath.Join(dir, "*"))
+	check(t, err)
+	out := map[string][]byte{}
+	for _, name := range names {
+		out[name], err = os.ReadFile(name)
+		check(t, err)
+		if info, err := os.Stat(name); err != nil || info.Mode().Perm()&0o077 != 0 {
+			t.Errorf("%s has mode %v (%v)", name, info.Mode(), err)
+		}
+	}
+	return out
+}
+
+// rows are the tables of a PostgreSQL database as text.
+func rows(t *testing.T, dir string) map[string][]byte {
+	db := looking(t, dir)
+	tables, err := db.Query("SELECT table_name FROM information_schema.tables WHERE table_schema = 'public'")
+	check(t, err)
+	defer func() { _ = tables.Close() }()
+	var names []string
+	for tables.Next() {
+		var name string
+		check(t, tables.Scan(&name))
+		names = append(names, name)
+	}
+	check(t, tables.Err())
+	out := map[string][]byte{}
+	for _, name := range names {
+		found, err := db.Query("SELECT * FROM " + name)
+		check(t, err)
+		var text strings.Builder
+		check(t, write(&text, name, found))
+		out[name] = []byte(text.String())
+	}
+	return out
+}
+
+func TestANewerDatabaseIsRefused(t *testing.T) { both(t, testANewerDatabaseIsRefused) }
+
+func testANewerDatabaseIsRefused(t *testing.T) {
 	dir := t.TempDir()
 	check(t, open(t, dir, newClock()).Close())
 	db := looking(t, dir)
 	if _, err := db.Exec("INSERT INTO schema_version (version, name) VALUES (9999, 'from the future')"); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := store.Open(context.Background(), store.Options{Dir: dir, Clock: newClock()}); !errors.Is(err, store.ErrNewer) {
+	if _, err := store.Open(context.Background(), at(t, dir, store.Options{Clock: newClock()})); !errors.Is(err, store.ErrNewer) {
 		t.Fatalf("opened a newer database: %v", err)
 	}
 }
 
-func TestTheFirstAdminTokenIsMadeOnce(t *testing.T) {
+func TestTheFirstAdminTokenIsMadeOnce(t *testing.T) { both(t, testTheFirstAdminTokenIsMadeOnce) }
+
+func testTheFirstAdminTokenIsMadeOnce(t *testing.T) {
 	s := open(t, t.TempDir(), newClock())
 	ctx := context.Background()
 	failing := errors.New("disk full")
@@ -192,6 +234,10 @@ func TestTheFirstAdminTokenIsMadeOnce(t *testing.T) {
 }
 
 func TestRepeatingAMintReplacesTheTokenOfTheSameSlot(t *testing.T) {
+	both(t, testRepeatingAMintReplacesTheTokenOfTheSameSlot)
+}
+
+func testRepeatingAMintReplacesTheTokenOfTheSameSlot(t *testing.T) {
 	w := newWorld(t, 1)
 	ctx := context.Background()
 	first, err := w.s.Mint(ctx, w.credential, "key-one1")
@@ -221,6 +267,10 @@ func TestRepeatingAMintReplacesTheTokenOfTheSameSlot(t *testing.T) {
 }
 
 func TestAnExpiredTokenEnrollsNobodyAndFreesItsSlot(t *testing.T) {
+	both(t, testAnExpiredTokenEnrollsNobodyAndFreesItsSlot)
+}
+
+func testAnExpiredTokenEnrollsNobodyAndFreesItsSlot(t *testing.T) {
 	w := newWorld(t, 1)
 	ctx := context.Background()
 	minted, err := w.s.Mint(ctx, w.credential, "key-one1")
@@ -237,7 +287,9 @@ func TestAnExpiredTokenEnrollsNobodyAndFreesItsSlot(t *testing.T) {
 	}
 }
 
-func TestALostRunnersRunStartsAgainOnce(t *testing.T) {
+func TestALostRunnersRunStartsAgainOnce(t *testing.T) { both(t, testALostRunnersRunStartsAgainOnce) }
+
+func testALostRunnersRunStartsAgainOnce(t *testing.T) {
 	w := newWorld(t, 3)
 	ctx := context.Background()
 	run := w.run(t)
@@ -273,7 +325,9 @@ func TestALostRunnersRunStartsAgainOnce(t *testing.T) {
 	}
 }
 
-func TestARunThatNeverStartsEnds(t *testing.T) {
+func TestARunThatNeverStartsEnds(t *testing.T) { both(t, testARunThatNeverStartsEnds) }
+
+func testARunThatNeverStartsEnds(t *testing.T) {
 	w := newWorld(t, 100)
 	ctx := context.Background()
 	run := w.run(t)
@@ -299,7 +353,9 @@ func TestARunThatNeverStartsEnds(t *testing.T) {
 	}
 }
 
-func TestCancelling(t *testing.T) {
+func TestCancelling(t *testing.T) { both(t, testCancelling) }
+
+func testCancelling(t *testing.T) {
 	w := newWorld(t, 3)
 	ctx := context.Background()
 	waiting := w.run(t)
@@ -345,7 +401,9 @@ func TestCancelling(t *testing.T) {
 	}
 }
 
-func TestRevokingStopsEverything(t *testing.T) {
+func TestRevokingStopsEverything(t *testing.T) { both(t, testRevokingStopsEverything) }
+
+func testRevokingStopsEverything(t *testing.T) {
 	w := newWorld(t, 3)
 	ctx := context.Background()
 	running, r := w.run(t), w.runner(t, "key-one1")
@@ -397,7 +455,9 @@ func TestRevokingStopsEverything(t *testing.T) {
 	}
 }
 
-func TestRequestsAreRecognisedByTheirKey(t *testing.T) {
+func TestRequestsAreRecognisedByTheirKey(t *testing.T) { both(t, testRequestsAreRecognisedByTheirKey) }
+
+func testRequestsAreRecognisedByTheirKey(t *testing.T) {
 	w := newWorld(t, 1)
 	ctx := context.Background()
 	request := hubv1.StartRunRequest{Project: "app", Command: []string{"true"}}
@@ -427,7 +487,9 @@ func TestRequestsAreRecognisedByTheirKey(t *testing.T) {
 	}
 }
 
-func TestAudience(t *testing.T) {
+func TestAudience(t *testing.T) { both(t, testAudience) }
+
+func testAudience(t *testing.T) {
 	w := newWorld(t, 1)
 	ctx := context.Background()
 	audience := []string{"group:ml", "user:eve"}
@@ -442,6 +504,10 @@ func TestAudience(t *testing.T) {
 }
 
 func TestThePoolsOwnerMustBeAbleToReadTheProject(t *testing.T) {
+	both(t, testThePoolsOwnerMustBeAbleToReadTheProject)
+}
+
+func testThePoolsOwnerMustBeAbleToReadTheProject(t *testing.T) {
 	w := newWorld(t, 1)
 	ctx := context.Background()
 	check(t, w.s.EnsureAdmin(ctx, func(secret.String) error { return nil }))
@@ -460,6 +526,10 @@ func TestThePoolsOwnerMustBeAbleToReadTheProject(t *testing.T) {
 }
 
 func TestRunsThatThePoolNoLongerTakesLeaveItsQueue(t *testing.T) {
+	both(t, testRunsThatThePoolNoLongerTakesLeaveItsQueue)
+}
+
+func testRunsThatThePoolNoLongerTakesLeaveItsQueue(t *testing.T) {
 	for name, change := range map[string]hubv1.UpdatePoolRequest{
 		"audience": {Audience: &[]string{"group:ml"}},
 		"owner":    {Owner: new("user:alice@example.com")},
@@ -483,6 +553,10 @@ func TestRunsThatThePoolNoLongerTakesLeaveItsQueue(t *testing.T) {
 }
 
 func TestAnUpdateNeedsTheRevisionThatItNames(t *testing.T) {
+	both(t, testAnUpdateNeedsTheRevisionThatItNames)
+}
+
+func testAnUpdateNeedsTheRevisionThatItNames(t *testing.T) {
 	w := newWorld(t, 1)
 	ctx := context.Background()
 	five := int32(5)

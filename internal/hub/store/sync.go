@@ -187,14 +187,23 @@ func (s *Store) KeepSyncs(ctx context.Context, configured []hubv1.Sync) error {
 				return err
 			}
 		}
-		if _, err := tx.exec("DELETE FROM syncs WHERE name NOT IN (SELECT value FROM json_each(?))", asJSON(names)); err != nil {
+		known, err := collect(bg, tx, scanText, "SELECT name FROM syncs")
+		if err != nil {
 			return err
+		}
+		for _, name := range known {
+			if slices.Contains(names, name) {
+				continue
+			}
+			if _, err := tx.exec("DELETE FROM syncs WHERE name = ?", name); err != nil {
+				return err
+			}
 		}
 		for _, c := range configured {
 			if _, err := tx.exec(`INSERT INTO syncs (name, repository, path, state, revision) VALUES (?, ?, ?, 'pending', 1)
 				ON CONFLICT (name) DO UPDATE SET repository = excluded.repository, path = excluded.path,
-				state = CASE WHEN repository = excluded.repository AND path = excluded.path THEN state ELSE 'pending' END,
-				revision = revision + 1`, c.Name, c.Repository, c.Path); err != nil {
+				state = CASE WHEN syncs.repository = excluded.repository AND syncs.path = excluded.path THEN syncs.state ELSE 'pending' END,
+				revision = syncs.revision + 1`, c.Name, c.Repository, c.Path); err != nil {
 				return err
 			}
 		}

@@ -2,26 +2,40 @@ package store
 
 import (
 	"context"
-	"database/sql"
 	"errors"
 	"fmt"
 	"io/fs"
-	"os"
 	"syscall"
 	"time"
 
-	"modernc.org/sqlite"
-	sqlite3 "modernc.org/sqlite/lib"
+	sqlite3 "modernc.org/sqlite"
+	sqlite3lib "modernc.org/sqlite/lib"
 
 	"cloop.dev/cloop/apis/hubv1"
 	"cloop.dev/cloop/internal/hub/problem"
-	"cloop.dev/cloop/internal/printable"
 )
+
+// accessError is a failure of the database itself while something was done to
+// it, such as "read".
+type accessError struct {
+	what string
+	err  error
+}
+
+func (e *accessError) Error() string { return e.what + " the hub's database: " + e.err.Error() }
+
+func (e *accessError) Unwrap() error { return e.err }
 
 // Trouble says what is the matter with the place where the hub keeps its
 // database, where that is why something failed; nil for any other error.
 func Trouble(err error) *hubv1.Problem {
-	var failure *sqlite.Error
+	if err == nil {
+		return nil
+	}
+	if p := postgresTrouble(err); p != nil {
+		return p
+	}
+	var failure *sqlite3.Error
 	if !errors.As(err, &failure) {
 		if errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT) {
 			return noSpace()
@@ -29,11 +43,11 @@ func Trouble(err error) *hubv1.Problem {
 		return nil
 	}
 	switch failure.Code() & 0xff { // the low byte; the rest tells variants apart
-	case sqlite3.SQLITE_FULL:
+	case sqlite3lib.SQLITE_FULL:
 		return noSpace()
-	case sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB:
+	case sqlite3lib.SQLITE_CORRUPT, sqlite3lib.SQLITE_NOTADB:
 		return problem.New(hubv1.CodeStorageDamaged, "the hub's database is damaged")
-	case sqlite3.SQLITE_IOERR, sqlite3.SQLITE_READONLY, sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_PERM:
+	case sqlite3lib.SQLITE_IOERR, sqlite3lib.SQLITE_READONLY, sqlite3lib.SQLITE_CANTOPEN, sqlite3lib.SQLITE_PERM:
 		return problem.New(hubv1.CodeStorageUnavailable, "the hub cannot read or write its database")
 	}
 	return nil
@@ -48,52 +62,18 @@ var ErrDamaged = errors.New("the database is damaged: move it and the files of t
 
 // opening explains why the database at the path cannot be opened.
 func opening(path string, err error) error {
-	var failure *sqlite.Error
+	var failure *sqlite3.Error
 	var denied *fs.PathError
 	switch trouble := Trouble(err); {
 	case trouble == nil && !errors.As(err, &denied):
 		return fmt.Errorf("open %s: %w", path, err)
 	case trouble != nil && trouble.Code == hubv1.CodeStorageDamaged:
 		return fmt.Errorf("open %s: %w: %w", path, ErrDamaged, err)
-	case errors.As(err, &failure) && failure.Code()&0xff == sqlite3.SQLITE_FULL, errors.Is(err, syscall.ENOSPC):
+	case errors.As(err, &failure) && failure.Code()&0xff == sqlite3lib.SQLITE_FULL, errors.Is(err, syscall.ENOSPC):
 		return fmt.Errorf("open %s: its disk is full: make room, and start again: %w", path, err)
 	default:
 		return fmt.Errorf("open %s: it and its directory must be readable and writable, on a disk with room: %w", path, err)
 	}
-}
-
-// complete refuses a database whose file is gone while its journal is there:
-// SQLite would make a new one and throw away what the journal holds.
-func complete(path string) error {
-	size := func(file string) int64 {
-		if info, err := os.Stat(file); err == nil {
-			return info.Size()
-		}
-		return 0 // opening it says what is wrong
-	}
-	if size(path) > 0 || size(path+"-wal") == 0 {
-		return nil
-	}
-	return fmt.Errorf("open %s: %w: there is a journal, %s-wal, but no database to it", path, ErrDamaged, path)
-}
-
-// inspect looks for damage in every table but that of the logs, which is large
-// and whose damage shows when one is read.
-func inspect(ctx context.Context, db *sql.DB) error {
-	tables, err := collect(ctx, db, scanText, "SELECT name FROM sqlite_schema WHERE type = 'table' AND name <> 'run_logs' AND name NOT LIKE 'sqlite_%'")
-	if err != nil {
-		return err
-	}
-	for _, table := range tables {
-		found, err := collect(ctx, db, scanText, "SELECT * FROM pragma_quick_check(?)", table)
-		if err != nil {
-			return err
-		}
-		if len(found) != 1 || found[0] != "ok" {
-			return fmt.Errorf("%w: table %s: %s", ErrDamaged, table, printable.Clip(fmt.Sprint(found), 512))
-		}
-	}
-	return nil
 }
 
 // note keeps whether changes can be written, and tells whoever wants to know

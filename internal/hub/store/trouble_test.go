@@ -28,6 +28,7 @@ func filled(t testing.TB) (dir string) {
 	return w.dir
 }
 
+// Of SQLite: PostgreSQL keeps its files itself.
 func TestADamagedDatabaseIsRefusedAndLeftAsItIs(t *testing.T) {
 	whole, err := os.ReadFile(filepath.Join(filled(t), "hub.db"))
 	check(t, err)
@@ -68,7 +69,7 @@ func TestADamagedDatabaseIsRefusedAndLeftAsItIs(t *testing.T) {
 	}
 }
 
-// As docs/operate.md says to.
+// As docs/operate.md says to with SQLite.
 func TestABackupTakesTheDamagedDatabasesPlace(t *testing.T) {
 	dir := filled(t)
 	file := filepath.Join(dir, "hub.db")
@@ -92,6 +93,7 @@ func TestABackupTakesTheDamagedDatabasesPlace(t *testing.T) {
 	}
 }
 
+// Of SQLite, too.
 func TestDamageThatShowsLaterIsSaidToBe(t *testing.T) {
 	w := newWorld(t, 1)
 	run, r := w.run(t), w.runner(t, "key-one1")
@@ -119,6 +121,7 @@ func TestDamageThatShowsLaterIsSaidToBe(t *testing.T) {
 	w.run(t) // and it goes on
 }
 
+// Of SQLite.
 func TestAPlaceThatCannotBeWrittenIsNamed(t *testing.T) {
 	// Not even root may make a file there.
 	_, err := store.Open(context.Background(), store.Options{Dir: "/sys/kernel", Clock: newClock()})
@@ -145,6 +148,7 @@ func (r *troubles) all() []error {
 	return append([]error{}, r.told...)
 }
 
+// Of SQLite: the full disk of a server is tested where there is one.
 func TestAFullDatabaseLosesNothingAndRecovers(t *testing.T) {
 	w := newWorld(t, 5)
 	check(t, w.s.Close())

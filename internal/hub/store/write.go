@@ -3,9 +3,9 @@ package store
 import (
 	"context"
 	"database/sql"
-	"database/sql/driver"
 	"errors"
 	"fmt"
+	"maps"
 	"time"
 
 	"cloop.dev/cloop/apis/hubv1"
@@ -26,7 +26,8 @@ type request struct {
 // Tx is one change in progress. Only the writer's goroutine uses it.
 type Tx struct {
 	store *Store
-	conn  *sql.Conn
+	conn  connection
+	ctx   context.Context //nolint:containedctx // the batch's, for every statement of it
 	now   time.Time
 	// settle holds the ids of pools to settle before the commit; fed those
 	// whose watchers may see a difference.
@@ -85,31 +86,24 @@ func (s *Store) write() {
 
 // runBatch runs the first request and those that wait behind it, and commits.
 func (s *Store) runBatch(first *request) []*request {
-	ctx := context.Background()
-	conn, err := s.writer.Conn(ctx)
+	ctx, cancel := s.engine.patience()
+	defer cancel()
+	conn, err := s.begin(ctx)
 	if err != nil {
-		return failed([]*request{first}, fmt.Errorf("connect to the hub's database: %w", err))
+		return failed(s.waiting(first), &accessError{"begin a change of", err})
 	}
-	defer func() { _ = conn.Close() }()
-	if _, err := conn.ExecContext(ctx, "BEGIN IMMEDIATE"); err != nil {
-		drop(conn)
-		return failed([]*request{first}, fmt.Errorf("begin a change: %w", err))
+	defer conn.release()
+	batch, now, err := s.followClock(ctx, conn)
+	if err != nil {
+		conn.rollback(ctx)
+		return failed(append(batch, first), fmt.Errorf("follow the clock, which was set: %w", err))
 	}
-	batch := []*request{first}
-	by, now := s.jump()
-	if by != 0 {
-		// Before anything is decided by the new time.
-		s.leapt(by, now)
-		batch = []*request{{fn: follow(by), done: make(chan struct{})}, first}
-		if !s.runOne(ctx, conn, batch[0]) || batch[0].err != nil {
-			rollback(ctx, conn)
-			return failed(batch, fmt.Errorf("follow the clock, which was set: %w", batch[0].err))
-		}
-	}
+	s.current = now
+	batch = append(batch, first)
 	for whole := s.runOne(ctx, conn, first); ; {
 		if !whole {
 			// Some of a change that failed may still be there.
-			rollback(ctx, conn)
+			conn.rollback(ctx)
 			return failed(batch, fmt.Errorf("a change beside this one broke off: %w", batch[len(batch)-1].err))
 		}
 		if len(batch) == maxBatch {
@@ -124,48 +118,107 @@ func (s *Store) runBatch(first *request) []*request {
 		}
 		break
 	}
-	if _, err := conn.ExecContext(ctx, "COMMIT"); err != nil {
-		rollback(ctx, conn)
-		return failed(batch, fmt.Errorf("commit a change: %w", err))
+	if err := conn.commit(ctx, topics(batch)); err != nil {
+		conn.rollback(ctx)
+		return failed(batch, &accessError{"commit a change of", err})
 	}
 	s.followed(now)
 	return batch
 }
 
-// rollback ends a transaction that SQLite may have ended itself, as it does when
-// the disk is full: then there is none, which is as wanted.
-func rollback(ctx context.Context, conn *sql.Conn) { _, _ = conn.ExecContext(ctx, "ROLLBACK") }
+// begin starts a transaction. A connection that was lost since the last one is
+// made again: nothing was asked of it yet.
+func (s *Store) begin(ctx context.Context) (connection, error) {
+	for again := false; ; again = true {
+		conn, err := s.engine.connect(ctx)
+		if err != nil {
+			return nil, err
+		}
+		if err = conn.begin(ctx); err == nil {
+			return conn, nil
+		}
+		conn.release()
+		if again || !lost(err) {
+			return nil, err
+		}
+	}
+}
 
-// drop makes the next change use a connection of its own: this one may be stuck
-// in a transaction.
-func drop(conn *sql.Conn) {
-	_ = conn.Raw(func(any) error { return driver.ErrBadConn })
+// waiting is the first request and all that wait behind it: what keeps the first
+// from beginning keeps them too, and each would only find it out after a while.
+func (s *Store) waiting(first *request) []*request {
+	batch := []*request{first}
+	for {
+		select {
+		case next := <-s.requests:
+			batch = append(batch, next)
+		default:
+			return batch
+		}
+	}
+}
+
+// followClock makes leases and deadlines follow a clock that was set, before
+// anything is decided by the new time.
+func (s *Store) followClock(ctx context.Context, conn connection) (batch []*request, now reading, err error) {
+	if now, err = s.look(ctx, conn.clock); err != nil {
+		return nil, now, err
+	}
+	by := s.jump(now)
+	s.leapt(now)
+	if by == 0 {
+		return nil, now, nil
+	}
+	r := &request{fn: follow(by), done: make(chan struct{})}
+	if s.engine.shared() {
+		now.followed += by // which the database keeps for other members
+	}
+	s.current = now
+	if !s.runOne(ctx, conn, r) || r.err != nil {
+		return []*request{r}, now, r.err
+	}
+	return []*request{r}, now, nil
+}
+
+// topics are what the changes that did not fail wake.
+func topics(batch []*request) map[string]struct{} {
+	all := map[string]struct{}{}
+	for _, r := range batch {
+		if r.err == nil {
+			maps.Copy(all, r.tx.topics)
+		}
+	}
+	return all
 }
 
 // runOne runs one request in a savepoint. The transaction around it is whole
-// unless SQLite itself gave it up, as it does when the disk is full.
-func (s *Store) runOne(ctx context.Context, conn *sql.Conn, r *request) (whole bool) {
-	if _, err := conn.ExecContext(ctx, "SAVEPOINT one"); err != nil {
-		r.err = fmt.Errorf("begin a change: %w", err)
-		return false
-	}
+// unless the database itself gave it up, as SQLite does when the disk is full.
+func (s *Store) runOne(ctx context.Context, conn connection, r *request) (whole bool) {
 	r.tx = &Tx{
-		store: s, conn: conn, now: s.clock.Now().UTC(), settle: map[string]struct{}{}, fed: map[string]struct{}{},
+		store: s, conn: conn, ctx: ctx, now: s.timeIn(s.current), settle: map[string]struct{}{}, fed: map[string]struct{}{},
 		topics: map[string]struct{}{}, names: map[string]string{},
 	}
 	r.err = r.fn(r.tx)
 	if r.err == nil {
 		r.err = r.tx.finish()
 	}
-	end := "RELEASE one"
+	end := conn.keep
 	if r.err != nil {
-		end = "ROLLBACK TO one; RELEASE one"
+		end = conn.undo
 	}
-	if _, err := conn.ExecContext(ctx, end); err != nil {
-		r.err = errors.Join(r.err, fmt.Errorf("end a change: %w", err))
-		return false
+	cause := conn.cause()
+	err := end(ctx)
+	if err == nil {
+		if cause != nil {
+			// What failed after it says nothing.
+			r.err = &accessError{"change", cause}
+		}
+		return true
 	}
-	return true
+	kept := r.err == nil
+	r.err = errors.Join(r.err, &accessError{"change", err})
+	// What the database refuses only at the end of a change ends that alone.
+	return kept && conn.undo(ctx) == nil
 }
 
 // failed fails every request of the batch that has not failed on its own.
@@ -189,10 +242,7 @@ func (s *Store) publish(r *request) {
 		return
 	}
 	if r.tx.hurry {
-		select {
-		case s.deadline <- struct{}{}:
-		default:
-		}
+		s.wakeTimers()
 	}
 	for _, event := range r.tx.events {
 		s.observe(event)
@@ -201,24 +251,33 @@ func (s *Store) publish(r *request) {
 
 // exec runs a statement and returns how many rows it changed.
 func (tx *Tx) exec(query string, args ...any) (int64, error) {
-	result, err := tx.conn.ExecContext(context.Background(), query, args...)
+	changed, err := tx.conn.exec(tx.ctx, query, args...)
 	if err != nil {
-		return 0, fmt.Errorf("change the hub's database: %w", err)
+		return 0, &accessError{"change", err}
 	}
-	changed, err := result.RowsAffected()
 	tx.wrote = tx.wrote || changed > 0
-	return changed, err
+	return changed, nil
 }
 
-// QueryContext makes Tx a querier, with the background context: a caller that
-// goes away must not break the transaction that it shares.
+// send runs a statement of which nobody needs to know how many rows it changed.
+// It may go to the database together with the next one.
+func (tx *Tx) send(query string, args ...any) error {
+	if err := tx.conn.send(tx.ctx, query, args...); err != nil {
+		return &accessError{"change", err}
+	}
+	tx.wrote = true
+	return nil
+}
+
+// QueryContext makes Tx a querier, with the transaction's own context: a caller
+// that goes away must not break the transaction that it shares.
 func (tx *Tx) QueryContext(_ context.Context, query string, args ...any) (*sql.Rows, error) {
-	return tx.conn.QueryContext(context.Background(), query, args...)
+	return tx.conn.QueryContext(tx.ctx, query, args...)
 }
 
 // QueryRowContext is like QueryContext.
 func (tx *Tx) QueryRowContext(_ context.Context, query string, args ...any) *sql.Row {
-	return tx.conn.QueryRowContext(context.Background(), query, args...)
+	return tx.conn.QueryRowContext(tx.ctx, query, args...)
 }
 
 // consider settles the pool at the end of the transaction.
@@ -240,7 +299,7 @@ func (tx *Tx) finish() error {
 		}
 	}
 	for pool := range tx.fed {
-		if _, err := tx.exec("UPDATE pools SET feed = feed + 1 WHERE id = ?", pool); err != nil {
+		if err := tx.send("UPDATE pools SET feed = feed + 1 WHERE id = ?", pool); err != nil {
 			return err
 		}
 		tx.wake(PoolTopic(pool))

@@ -1,0 +1,262 @@
+package store
+
+import (
+	"context"
+	"database/sql"
+	"database/sql/driver"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"runtime"
+	"time"
+
+	"k8s.io/utils/clock"
+
+	"cloop.dev/cloop/internal/printable"
+)
+
+// sqlite is a file that one hub uses.
+type sqlite struct {
+	path         string
+	writer, read *sql.DB
+	time         clock.PassiveClock
+	// held is the writer's connection while it is of use.
+	held *sqliteConnection
+}
+
+// openSQLite opens or makes hub.db in the directory.
+func openSQLite(ctx context.Context, dir string, clock clock.PassiveClock) (*sqlite, error) {
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return nil, fmt.Errorf("make the hub's data directory: %w", err)
+	}
+	path := filepath.Join(dir, "hub.db")
+	if err := complete(path); err != nil {
+		return nil, err
+	}
+	// Made before SQLite does, so that nobody else may read it; its journals
+	// take the same mode.
+	file, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o600) //nolint:gosec // the operator's own directory
+	if err != nil {
+		return nil, opening(path, err)
+	}
+	if err := file.Close(); err != nil {
+		return nil, opening(path, err)
+	}
+	const pragmas = "?_pragma=busy_timeout(10000)&_pragma=journal_mode(WAL)&_pragma=synchronous(FULL)&_pragma=foreign_keys(1)"
+	writer, err := sql.Open("sqlite", "file:"+path+pragmas)
+	if err != nil {
+		return nil, opening(path, err)
+	}
+	writer.SetMaxOpenConns(1)
+	s := &sqlite{path: path, writer: writer, time: clock}
+	if err := migrate(ctx, s); err != nil {
+		return nil, errors.Join(opening(path, err), writer.Close())
+	}
+	if err := s.check(ctx); err != nil {
+		return nil, errors.Join(opening(path, err), writer.Close())
+	}
+	if s.read, err = sql.Open("sqlite", "file:"+path+pragmas+"&_pragma=query_only(1)"); err != nil {
+		return nil, errors.Join(opening(path, err), writer.Close())
+	}
+	s.read.SetMaxOpenConns(max(4, runtime.GOMAXPROCS(0)))
+	s.read.SetMaxIdleConns(2)
+	return s, nil
+}
+
+func (s *sqlite) migrations() string { return "sqlite" }
+
+func (s *sqlite) shared() bool { return false }
+
+// patience has no end: a context that can end costs a goroutine a statement,
+// and a file does not go silent.
+func (s *sqlite) patience() (context.Context, context.CancelFunc) {
+	return context.Background(), func() {}
+}
+
+func (s *sqlite) reader() reader { return reader{db: s.read, bound: bound{q: s.read}} }
+
+func (s *sqlite) snapshot() *sql.TxOptions { return &sql.TxOptions{ReadOnly: true} }
+
+func (s *sqlite) close() error {
+	var err error
+	if s.held != nil {
+		err = s.held.close()
+	}
+	return errors.Join(err, s.read.Close(), s.writer.Close())
+}
+
+func (s *sqlite) clock(context.Context) (time.Time, time.Duration, error) {
+	return s.time.Now(), 0, nil
+}
+
+func (s *sqlite) inTurn(ctx context.Context, fn func(*sql.Conn) error) error {
+	conn, err := s.writer.Conn(ctx)
+	if err != nil {
+		return err
+	}
+	return errors.Join(fn(conn), conn.Close())
+}
+
+// check looks for damage in every table but that of the logs, which is large
+// and whose damage shows when one is read.
+func (s *sqlite) check(ctx context.Context) error {
+	tables, err := collect(ctx, s.writer, scanText, "SELECT name FROM sqlite_schema WHERE type = 'table' AND name <> 'run_logs' AND name NOT LIKE 'sqlite_%'")
+	if err != nil {
+		return err
+	}
+	for _, table := range tables {
+		found, err := collect(ctx, s.writer, scanText, "SELECT * FROM pragma_quick_check(?)", table)
+		if err != nil {
+			return err
+		}
+		if len(found) != 1 || found[0] != "ok" {
+			return fmt.Errorf("%w: table %s: %s", ErrDamaged, table, printable.Clip(fmt.Sprint(found), 512))
+		}
+	}
+	return nil
+}
+
+// complete refuses a database whose file is gone while its journal is there:
+// SQLite would make a new one and throw away what the journal holds.
+func complete(path string) error {
+	size := func(file string) int64 {
+		if info, err := os.Stat(file); err == nil {
+			return info.Size()
+		}
+		return 0 // opening it says what is wrong
+	}
+	if size(path) > 0 || size(path+"-wal") == 0 {
+		return nil
+	}
+	return fmt.Errorf("open %s: %w: there is a journal, %s-wal, but no database to it", path, ErrDamaged, path)
+}
+
+// connect returns the one connection, with the statements that it has prepared.
+func (s *sqlite) connect(ctx context.Context) (connection, error) {
+	if s.held == nil {
+		conn, err := s.writer.Conn(ctx)
+		if err != nil {
+			return nil, err
+		}
+		s.held = &sqliteConnection{sqlite: s, conn: conn, prepared: map[string]*sql.Stmt{}}
+	}
+	return s.held, nil
+}
+
+// sqliteConnection is a connection whose changes are savepoints.
+type sqliteConnection struct {
+	sqlite *sqlite
+	conn   *sql.Conn
+	// prepared: query → its statement.
+	prepared map[string]*sql.Stmt
+	// stuck says that a transaction may be open that cannot be ended.
+	stuck bool
+}
+
+func (c *sqliteConnection) statement(ctx context.Context, query string) (*sql.Stmt, error) {
+	if s := c.prepared[query]; s != nil {
+		return s, nil
+	}
+	s, err := c.conn.PrepareContext(ctx, query)
+	if err == nil {
+		c.prepared[query] = s
+	}
+	return s, err
+}
+
+// QueryContext makes the connection a querier.
+func (c *sqliteConnection) QueryContext(ctx context.Context, query string, args ...any) (*sql.Rows, error) {
+	s, err := c.statement(ctx, query) //nolint:sqlclosecheck // it is kept for the next time
+	if err != nil {
+		return nil, err
+	}
+	return s.QueryContext(ctx, args...)
+}
+
+// QueryRowContext is like QueryContext.
+func (c *sqliteConnection) QueryRowContext(ctx context.Context, query string, args ...any) *sql.Row {
+	s, err := c.statement(ctx, query) //nolint:sqlclosecheck // it is kept for the next time
+	if err != nil {
+		return c.conn.QueryRowContext(ctx, query, args...) // says the same
+	}
+	return s.QueryRowContext(ctx, args...)
+}
+
+func (c *sqliteConnection) exec(ctx context.Context, query string, args ...any) (int64, error) {
+	s, err := c.statement(ctx, query) //nolint:sqlclosecheck // it is kept for the next time
+	if err != nil {
+		return 0, err
+	}
+	result, err := s.ExecContext(ctx, args...)
+	if err != nil {
+		return 0, err
+	}
+	return result.RowsAffected()
+}
+
+func (c *sqliteConnection) send(ctx context.Context, query string, args ...any) error {
+	_, err := c.exec(ctx, query, args...)
+	return err
+}
+
+func (c *sqliteConnection) begin(ctx context.Context) error {
+	if _, err := c.exec(ctx, "BEGIN IMMEDIATE"); err != nil {
+		c.stuck = true
+		return err
+	}
+	if err := c.send(ctx, "SAVEPOINT one"); err != nil {
+		c.rollback(ctx)
+		return err
+	}
+	return nil
+}
+
+func (c *sqliteConnection) clock(context.Context) (time.Time, time.Duration, error) {
+	return c.sqlite.time.Now(), 0, nil
+}
+
+func (c *sqliteConnection) keep(ctx context.Context) error {
+	if err := c.send(ctx, "RELEASE one"); err != nil {
+		return err
+	}
+	return c.send(ctx, "SAVEPOINT one")
+}
+
+func (c *sqliteConnection) cause() error { return nil }
+
+func (c *sqliteConnection) undo(ctx context.Context) error { return c.send(ctx, "ROLLBACK TO one") }
+
+// commit ends the transaction together with the savepoint in it.
+func (c *sqliteConnection) commit(ctx context.Context, _ map[string]struct{}) error {
+	return c.send(ctx, "COMMIT")
+}
+
+// rollback ends a transaction that SQLite may have ended itself, as it does when
+// the disk is full: then there is none, which is as wanted.
+func (c *sqliteConnection) rollback(ctx context.Context) { _ = c.send(ctx, "ROLLBACK") }
+
+func (c *sqliteConnection) release() {
+	if c.stuck {
+		c.drop()
+	}
+}
+
+// drop closes a connection of which nobody knows what it is in.
+func (c *sqliteConnection) drop() {
+	_ = c.forget()
+	_ = c.conn.Raw(func(any) error { return driver.ErrBadConn })
+	_ = c.conn.Close() // it is closed already
+}
+
+func (c *sqliteConnection) close() error { return errors.Join(c.forget(), c.conn.Close()) }
+
+// forget closes the statements.
+func (c *sqliteConnection) forget() error {
+	c.sqlite.held = nil
+	var errs []error
+	for _, s := range c.prepared {
+		errs = append(errs, s.Close())
+	}
+	return errors.Join(errs...)
+}
