@@ -157,7 +157,11 @@ func (s *Store) FinishRotation(ctx context.Context, actor, ref string, request h
 		}
 		out = hubv1.FinishRotationResponse{Kept: live[0], Revoked: []hubv1.Credential{}}
 		if !request.Force {
-			if err := unfinished(pool, live[0], live[1:]); err != nil {
+			slack := time.Duration(0)
+			if s.engine.shared() {
+				slack = usedEvery // another member may know of a later use
+			}
+			if err := unfinished(pool, live[0], live[1:], slack); err != nil {
 				return err
 			}
 		}
@@ -174,8 +178,9 @@ func (s *Store) FinishRotation(ctx context.Context, actor, ref string, request h
 }
 
 // unfinished says everything that keeps the older credentials from being
-// revoked, and what each of it needs; nil where nothing does.
-func unfinished(pool poolRow, newest hubv1.Credential, older []hubv1.Credential) error {
+// revoked, and what each of it needs; nil where nothing does. An older one may
+// have been used that much later than is known here.
+func unfinished(pool poolRow, newest hubv1.Credential, older []hubv1.Credential, slack time.Duration) error {
 	p := problem.New(hubv1.CodeRotationUnfinished, "pool %s still needs its older credentials", pool.Name)
 	add := func(c hubv1.Credential, format string, args ...any) {
 		p.Errors = append(p.Errors, hubv1.FieldError{Location: "credential " + c.ID, Message: fmt.Sprintf(format, args...)})
@@ -184,7 +189,12 @@ func unfinished(pool poolRow, newest hubv1.Credential, older []hubv1.Credential)
 		add(newest, "the newest was never used: put it into the controller's Secret, which the controller reads again within five minutes, or mint another if it is lost")
 	}
 	for _, c := range older {
-		if newest.UsedAt != nil && c.UsedAt != nil && !newest.UsedAt.After(*c.UsedAt) {
+		switch {
+		case newest.UsedAt == nil || c.UsedAt == nil || newest.UsedAt.After(c.UsedAt.Add(slack)):
+		case newest.UsedAt.After(*c.UsedAt):
+			add(c, "it was used at %s, less than %s before the newest, %s: finish again once the controller has used that for a while, because hubs that share a database tell each other only so exactly",
+				c.UsedAt.Format(time.RFC3339), slack, newest.ID)
+		default:
 			add(c, "it was used at %s%s, and the newest, %s, last at %s: put the newest into the Secret of every controller that has this one",
 				c.UsedAt.Format(time.RFC3339), byWhom(c), newest.ID, newest.UsedAt.Format(time.RFC3339))
 		}
