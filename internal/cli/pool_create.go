@@ -22,6 +22,9 @@ type created struct {
 	// Kustomize installs it from a checkout while the hub serves no chart.
 	Kustomize string `json:"kustomize,omitempty"`
 	Note      string `json:"note,omitempty"`
+	// pinned says that the hub is trusted by its pin alone, of which Helm knows
+	// nothing.
+	pinned bool
 }
 
 // persistenceFlags ask for a volume per project.
@@ -163,6 +166,7 @@ func (a *app) installation(out *created, request hubv1.CreatePoolRequest, place 
 	if request.Install != nil {
 		pool.Hints = *request.Install
 	}
+	out.pinned = hub.Pin != "" && hub.CAFile == ""
 	out.Install = []string{place.NamespaceCommand(), place.SecretCommand(credential), place.InstallCommand(hub, pool)}
 	if hub.Info.Chart != "" {
 		return nil
@@ -188,6 +192,9 @@ func (c *created) print(w io.Writer, kept keptCredential) {
 		say(w, "refuses to overwrite a release.\n%s\n", kept.note("second command"))
 		for _, command := range c.Install {
 			say(w, "\n%s\n", verbatim(command))
+		}
+		if c.pinned {
+			say(w, "\nHelm knows no pins: where it does not trust the hub's certificate, add --ca-file with the certificate's file.\n")
 		}
 	}
 	if c.Kustomize != "" {
