@@ -5,6 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
 
 	"github.com/spf13/cobra"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -67,7 +70,7 @@ func (a *app) drift(ctx context.Context, where surfaceFlags, root string) (*flee
 	if err != nil {
 		return nil, err
 	}
-	live, err := readSurfaces(ctx, reached)
+	live, err := readSurfaces(ctx, reached, publishedCommit(ctx, root, at))
 	if err != nil {
 		return nil, err
 	}
@@ -108,14 +111,14 @@ func driftOfPublished(ctx context.Context, live fleet.DriftInput, root, revision
 }
 
 // readSurfaces reads what the hub and the clusters have.
-func readSurfaces(ctx context.Context, reached surfaces) (live fleet.DriftInput, err error) {
+func readSurfaces(ctx context.Context, reached surfaces, newest commit) (live fleet.DriftInput, err error) {
 	if reached.hub != nil {
 		if live.Hub, err = readHub(ctx, reached.hub); err != nil {
 			return live, err
 		}
 	}
 	for _, cluster := range reached.clusters {
-		surface, err := readCluster(ctx, cluster)
+		surface, err := readCluster(ctx, cluster, newest)
 		if err != nil {
 			return live, err
 		}
@@ -132,9 +135,9 @@ func withGit(ctx context.Context, live fleet.DriftInput, dir, revision string) (
 		hub := *live.Hub
 		hub.Revision = revision
 		for _, sync := range hub.Syncs {
-			rendered, err := fleet.BuildWith(ctx, dir, sync.Path, &fleet.Variables{})
+			rendered, err := renderSynced(ctx, dir, synced{"the hub syncs as " + sync.Name, sync.Repository, sync.Path, &fleet.Variables{}})
 			if err != nil {
-				return input, fmt.Errorf("build what the hub syncs as %s: %w", sync.Name, err)
+				return input, err
 			}
 			hub.Git = known(hub.Git, rendered)
 		}
@@ -143,15 +146,36 @@ func withGit(ctx context.Context, live fleet.DriftInput, dir, revision string) (
 	for _, cluster := range live.Clusters {
 		cluster.Revision = revision
 		for _, sync := range cluster.Syncs {
-			rendered, err := fleet.BuildWith(ctx, dir, sync.Spec.Path, cluster.Variables[sync.Namespace+"/"+sync.Name])
+			who := fmt.Sprintf("PoolSync %s/%s of cluster %s applies", sync.Namespace, sync.Name, cluster.Name)
+			rendered, err := renderSynced(ctx, dir, synced{who, sync.Spec.Source.Git.URL, sync.Spec.Path, cluster.Variables[sync.Namespace+"/"+sync.Name]})
 			if err != nil {
-				return input, fmt.Errorf("build what PoolSync %s/%s of cluster %s applies: %w", sync.Namespace, sync.Name, cluster.Name, err)
+				return input, err
 			}
 			cluster.Git = known(cluster.Git, rendered)
 		}
 		input.Clusters = append(input.Clusters, cluster)
 	}
 	return input, nil
+}
+
+// synced is what somebody takes of a repository.
+type synced struct {
+	// who takes it, as the end of "what …".
+	who, repository, path string
+	variables             *fleet.Variables
+}
+
+// renderSynced renders what somebody takes of a directory. Where its path is not there
+// at all the directory is most likely another repository's.
+func renderSynced(ctx context.Context, dir string, s synced) ([]fleet.Rendered, error) {
+	if _, err := os.Stat(filepath.Join(dir, filepath.FromSlash(s.path))); errors.Is(err, fs.ErrNotExist) {
+		return nil, fmt.Errorf("what %s, %s of %s, is not in this repository: run this in a clone of that one, or name one with --repo PATH", s.who, s.path, s.repository)
+	}
+	rendered, err := fleet.BuildWith(ctx, dir, s.path, s.variables)
+	if err != nil {
+		return nil, fmt.Errorf("build what %s: %w", s.who, err)
+	}
+	return rendered, nil
 }
 
 func readHub(ctx context.Context, hub *hubclient.Client) (*fleet.HubSurface, error) {
@@ -166,7 +190,7 @@ func readHub(ctx context.Context, hub *hubclient.Client) (*fleet.HubSurface, err
 	return surface, nil
 }
 
-func readCluster(ctx context.Context, cluster reachedCluster) (fleet.ClusterSurface, error) {
+func readCluster(ctx context.Context, cluster reachedCluster, newest commit) (fleet.ClusterSurface, error) {
 	surface := fleet.ClusterSurface{Name: cluster.name}
 	in := client.InNamespace(cluster.namespace)
 	var syncs v1alpha1.PoolSyncList
@@ -175,6 +199,7 @@ func readCluster(ctx context.Context, cluster reachedCluster) (fleet.ClusterSurf
 		return surface, fmt.Errorf("list the PoolSyncs of cluster %s: %w", cluster.name, err)
 	}
 	surface.Syncs = syncs.Items
+	surface.Unserved = unserved(ctx, cluster, syncs.Items, newest)
 	if surface.Variables, err = readVariablesOf(ctx, cluster, syncs.Items); err != nil {
 		return surface, err
 	}

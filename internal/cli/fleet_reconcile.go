@@ -15,12 +15,9 @@ import (
 
 	"cloop.dev/cloop/apis/hubv1"
 	"cloop.dev/cloop/apis/v1alpha1"
+	"cloop.dev/cloop/internal/fleet"
 	"cloop.dev/cloop/internal/hubclient"
 )
-
-// annotationReconcile asks a Flux-style controller to reconcile now. Its value
-// is when that was asked for.
-const annotationReconcile = "reconcile.fluxcd.io/requestedAt"
 
 func (a *app) newFleetReconcileCommand() *cobra.Command {
 	var (
@@ -136,7 +133,7 @@ func askPoolSyncs(ctx context.Context, cluster reachedCluster) ([]v1alpha1.PoolS
 			continue
 		}
 		before := sync.DeepCopy()
-		metav1.SetMetaDataAnnotation(&sync.ObjectMeta, annotationReconcile, at)
+		metav1.SetMetaDataAnnotation(&sync.ObjectMeta, fleet.AnnotationReconcile, at)
 		if err := cluster.client.Patch(ctx, &sync, client.MergeFrom(before)); err != nil {
 			return nil, fmt.Errorf("ask cluster %s to sync %s/%s: %w", cluster.name, sync.Namespace, sync.Name, err)
 		}
@@ -176,7 +173,7 @@ func waitPoolSync(ctx context.Context, cluster reachedCluster, asked v1alpha1.Po
 		switch {
 		case event.Type == watch.Deleted:
 			return syncStatus{}, fmt.Errorf("%s: it was deleted", doing)
-		case ok && served(sync, asked.Annotations[annotationReconcile]):
+		case ok && served(sync, asked.Annotations[fleet.AnnotationReconcile]):
 			return poolSyncStatus(cluster.name, *sync), nil
 		}
 	}

@@ -33,6 +33,9 @@ type syncStatus struct {
 	// Drift is how many fields differ from Git; corrected ones do not count.
 	Drift     int  `json:"drift"`
 	Suspended bool `json:"suspended,omitempty"`
+	// Unserved says why nobody acts on it: what the rest says is then as old as
+	// the last controller.
+	Unserved string `json:"unserved,omitempty"`
 }
 
 // fleetStatus is what `fleet status` shows.
@@ -90,12 +93,15 @@ func readStatus(ctx context.Context, found surfaces) (fleetStatus, error) {
 		if err := cluster.client.List(ctx, &syncs, client.InNamespace(cluster.namespace)); err != nil {
 			return status, fmt.Errorf("list the PoolSyncs of cluster %s: %w", cluster.name, err)
 		}
+		away := unserved(ctx, cluster, syncs.Items, commit{})
 		for _, sync := range syncs.Items {
-			status.Items = append(status.Items, poolSyncStatus(cluster.name, sync))
+			item := poolSyncStatus(cluster.name, sync)
+			item.Unserved = away[item.Name]
+			status.Items = append(status.Items, item)
 		}
 	}
 	for _, item := range status.Items {
-		if item.Ready != string(metav1.ConditionTrue) || item.Drift > 0 {
+		if item.Ready != string(metav1.ConditionTrue) || item.Drift > 0 || item.Unserved != "" {
 			status.Healthy = false
 		}
 	}
@@ -145,6 +151,9 @@ func printStatus(w io.Writer, status fleetStatus) {
 		ready := item.Ready
 		if item.Suspended {
 			ready += " (suspended)"
+		}
+		if item.Unserved != "" {
+			item.Message = strings.TrimSuffix(item.Unserved+"; before that: "+item.Message, "; before that: ")
 		}
 		row(w, item.Surface, item.Name, ready, dash(shortCommit(item.LastAppliedRevision)), item.Drift, dash(oneLine(item.Message)))
 	}

@@ -14,6 +14,7 @@ import (
 	"testing"
 	"time"
 
+	coordinationv1 "k8s.io/api/coordination/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"cloop.dev/cloop/apis/hubv1"
@@ -184,6 +185,8 @@ func TestFleetCheckOfWhatIsNotThere(t *testing.T) {
 type stubCluster struct {
 	syncs []v1alpha1.PoolSync
 	pools []v1alpha1.ExecutorPool
+	// renewed is when the fleet controller's Lease was renewed; zero: there is none.
+	renewed time.Time
 	// watched answers the watch of PoolSyncs; nil: it stays silent.
 	watched func(asked string) v1alpha1.PoolSync
 
@@ -226,6 +229,12 @@ func (c *stubCluster) answer(w http.ResponseWriter, r *http.Request) {
 		send(w, v1alpha1.PoolSyncList{TypeMeta: metav1.TypeMeta{APIVersion: "cloop.dev/v1alpha1", Kind: "PoolSyncList"}, Items: c.syncs})
 	case strings.HasSuffix(path, "/executorpools"):
 		send(w, v1alpha1.ExecutorPoolList{TypeMeta: metav1.TypeMeta{APIVersion: "cloop.dev/v1alpha1", Kind: "ExecutorPoolList"}, Items: c.pools})
+	case strings.HasSuffix(path, "/namespaces/cloop-fleet/leases/cloop-fleet-controller") && !c.renewed.IsZero():
+		holder, lasts, at := "pod-1", int32(10), metav1.NewMicroTime(c.renewed)
+		send(w, coordinationv1.Lease{
+			TypeMeta: metav1.TypeMeta{APIVersion: "coordination.k8s.io/v1", Kind: "Lease"},
+			Spec:     coordinationv1.LeaseSpec{HolderIdentity: &holder, LeaseDurationSeconds: &lasts, RenewTime: &at},
+		})
 	default:
 		http.NotFound(w, r)
 	}
@@ -353,7 +362,7 @@ func TestFleetDriftNeedsARepository(t *testing.T) {
 	noHub(t)
 	t.Chdir(t.TempDir())
 	got := cloop(t, "fleet", "drift")
-	if got.code != 2 || !strings.Contains(got.stderr, "name a checked-out fleet repository with --repo") {
+	if got.code != 2 || !strings.Contains(got.stderr, "is no clone of a fleet repository: run this in one, or name one with --repo PATH") {
 		t.Errorf("exit code %d, stderr %s", got.code, got.stderr)
 	}
 }

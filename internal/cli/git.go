@@ -69,8 +69,11 @@ func (s standing) notes() []string {
 func standingOf(ctx context.Context, root string) (standing, error) {
 	var s standing
 	var err error
-	if s.head, err = git(ctx, root, "rev-parse", "HEAD"); err != nil {
-		return s, fmt.Errorf("find the revision of %s: %w: name a checked-out fleet repository with --repo", root, err)
+	if _, err = git(ctx, root, "rev-parse", "--git-dir"); err != nil {
+		return s, fmt.Errorf("%s is no clone of a fleet repository: run this in one, or name one with --repo PATH: %w", root, err)
+	}
+	if s.head, err = git(ctx, root, "rev-parse", "--verify", "HEAD"); err != nil {
+		return s, fmt.Errorf("%s has no commit yet: commit the fleet's files first, or name another clone with --repo PATH: %w", root, err)
 	}
 	status, err := git(ctx, root, "status", "--porcelain")
 	if err != nil {

@@ -39,6 +39,9 @@ type ClusterSurface struct {
 	// Variables: namespace and name of a PoolSync, with a slash → what it replaces
 	// variables by; those that replace none are not there.
 	Variables map[string]*Variables
+	// Unserved: namespace and name of a PoolSync, with a slash → why nobody acts
+	// on it; those that somebody acts on are not there.
+	Unserved map[string]string
 }
 
 // HubSurface is what Git wants of the hub and what the hub has.
@@ -67,6 +70,8 @@ const (
 	CauseNotPushed = "NotPushed"
 	// CauseCloneBehind is a difference to a commit that is not the newest one.
 	CauseCloneBehind = "CloneBehind"
+	// CauseUnserved is a commit that no controller is there to apply.
+	CauseUnserved = "Unserved"
 )
 
 // DriftReport says for each pool where its surfaces disagree.
@@ -152,7 +157,7 @@ func (r *DriftReport) Outdated() {
 	for i := range r.Pools {
 		for j := range r.Pools[i].Fields {
 			switch field := &r.Pools[i].Fields[j]; field.Cause {
-			case v1alpha1.DriftConverging, v1alpha1.DriftCommitNotApplied:
+			case v1alpha1.DriftConverging, v1alpha1.DriftCommitNotApplied, CauseUnserved:
 				field.Cause = CauseCloneBehind
 			}
 		}

@@ -2,6 +2,8 @@ package fleet
 
 import (
 	"encoding/json"
+	"maps"
+	"slices"
 	"strings"
 	"time"
 
@@ -19,6 +21,9 @@ func (d *drift) cluster(c *ClusterSurface) {
 	wanted := map[string]*unstructured.Unstructured{}
 	if c.Git == nil {
 		d.note("what Git wants of cluster %s is not known, so Git and cluster were not compared", c.Name)
+	}
+	for _, name := range slices.Sorted(maps.Keys(c.Unserved)) {
+		d.note("PoolSync %s of cluster %s: %s", name, c.Name, c.Unserved[name])
 	}
 	for _, pool := range ExecutorPools(c.Git) {
 		wanted[identity(pool.Object)] = pool.Object
@@ -167,6 +172,9 @@ func (c *ClusterSurface) cause(sync *v1alpha1.PoolSync, obj *unstructured.Unstru
 	if sync.Spec.Suspend || ready != nil && ready.Status == metav1.ConditionFalse {
 		return v1alpha1.DriftCommitNotApplied
 	}
+	if c.Unserved[sync.Namespace+"/"+sync.Name] != "" {
+		return CauseUnserved
+	}
 	return v1alpha1.DriftConverging
 }
 
@@ -268,7 +276,7 @@ func (d *drift) converging(pool, cluster, path string) bool {
 			continue
 		}
 		for _, field := range entry.Fields {
-			if (field.Path == path || field.Path == atHub) && field.Cause == v1alpha1.DriftConverging {
+			if (field.Path == path || field.Path == atHub) && (field.Cause == v1alpha1.DriftConverging || field.Cause == CauseUnserved) {
 				return true
 			}
 		}

@@ -20,6 +20,7 @@ var causeRemedies = map[string]string{
 	CauseBeingDeleted:              "wait: it goes when its runners have finished, and is made again where Git still wants it",
 	CauseNotPushed:                 "commit it if it is not, and push it: hub and clusters follow the remote, which does not have it",
 	CauseCloneBehind:               "run `git pull` and compare again",
+	CauseUnserved:                  "start the fleet controller, or see why it does not run: the notes say what is known",
 	v1alpha1.DriftRuleBroken:       "change one of the two in Git; `cloop fleet check` shows the rule",
 }
 
