@@ -48,8 +48,12 @@ lint: ## Run gofmt, go vet and the linters
 	@$(GO) vet ./...
 	@$(TOOL) golangci-lint run --allow-parallel-runners ./...
 
+.PHONY: alerts
+alerts: ## Test the alert rules with Prometheus' own tool
+	@GOFLAGS=-tags=remove_all_sd $(GO) tool -modfile=tools/promtool/go.mod promtool test rules kustomize/components/monitoring/rules_test.yaml
+
 .PHONY: verify
-verify: lint ## Check that the tree is formatted, lint-free and current: generated files and documents
+verify: lint alerts ## Check that the tree is formatted, lint-free and current: generated files, documents, alert rules
 	@$(GO) run ./cmd/verify
 
 .PHONY: e2e

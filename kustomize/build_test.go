@@ -1,6 +1,8 @@
 package kustomize
 
 import (
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -12,6 +14,7 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"sigs.k8s.io/yaml"
@@ -27,6 +30,55 @@ func TestEveryFolderBuilds(t *testing.T) {
 				t.Errorf("%d objects, want %d", got, want)
 			}
 		})
+	}
+}
+
+// What scrapes selects what the default installs, and everything finds its
+// namespace there.
+func TestMonitoringJoinsTheDefault(t *testing.T) {
+	folder := filepath.Join(t.TempDir(), "overlay")
+	here, err := filepath.Abs(".")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.MkdirAll(folder, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if folder, err = filepath.EvalSymlinks(folder); err != nil {
+		t.Fatal(err)
+	}
+	base, err := filepath.Rel(folder, here)
+	if err != nil {
+		t.Fatal(err)
+	}
+	text := "resources: [" + base + "/default]\ncomponents: [" + base + "/components/monitoring]\n"
+	if err := os.WriteFile(filepath.Join(folder, "kustomization.yaml"), []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	labels, found := map[string]bool{}, 0
+	objects := build(t, folder).Resources()
+	for _, object := range objects {
+		if object.GetKind() == "Deployment" {
+			labels[object.GetNamespace()+" "+decode[appsv1.Deployment](t, object.MustYaml()).Spec.Template.Labels["app.kubernetes.io/name"]] = true
+		}
+	}
+	for _, object := range objects {
+		if object.GetGvk().Group != "monitoring.coreos.com" {
+			continue
+		}
+		found++
+		if object.GetKind() != "PodMonitor" {
+			continue
+		}
+		monitor := decode[struct {
+			Spec struct{ Selector metav1.LabelSelector }
+		}](t, object.MustYaml())
+		if name := monitor.Spec.Selector.MatchLabels["app.kubernetes.io/name"]; !labels[object.GetNamespace()+" "+name] {
+			t.Errorf("%s selects nothing in %s", object.GetName(), object.GetNamespace())
+		}
+	}
+	if found != 4 {
+		t.Errorf("%d objects of the operator, want 4", found)
 	}
 }
 
