@@ -8,7 +8,9 @@ package problem
 
 import (
 	"fmt"
+	"maps"
 	"net/http"
+	"slices"
 
 	"cloop.dev/cloop/apis/hubv1"
 )
@@ -84,4 +86,13 @@ func OfStatus(status int) hubv1.Code {
 		return hubv1.CodeInternal
 	}
 	return hubv1.CodeInvalid
+}
+
+// Codes lists every code, by name.
+func Codes() []hubv1.Code { return slices.Sorted(maps.Keys(kinds)) }
+
+// Known says whether the code has a status, a title and a remedy.
+func Known(code hubv1.Code) bool {
+	_, known := kinds[code]
+	return known
 }
