@@ -8,6 +8,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"cloop.dev/cloop/apis/hubv1"
+	"cloop.dev/cloop/internal/metric"
 	"cloop.dev/cloop/internal/pool"
 )
 
@@ -25,35 +26,38 @@ type poolMetrics struct {
 	drifted     *prometheus.GaugeVec
 }
 
+var (
+	byPool = []string{"namespace", "pool"}
+
+	poolDemand      = metric.Definition{Name: "cloop_executor_pool_demand", Kind: metric.Gauge, Help: "Runs that wait at the hub for the pool.", Labels: byPool}
+	poolRunners     = metric.Definition{Name: "cloop_executor_pool_runners", Kind: metric.Gauge, Help: "Runners of the pool in this cluster by state, and how many it wants (state desired).", Labels: []string{"namespace", "pool", "state"}}
+	poolMints       = metric.Definition{Name: "cloop_executor_pool_mints_total", Kind: metric.Counter, Help: "Requests for a runner token by the hub's answer.", Labels: []string{"namespace", "pool", "result"}}
+	poolRetirements = metric.Definition{Name: "cloop_executor_pool_retirements_total", Kind: metric.Counter, Help: "Requests to retire a runner by the state that the hub answered.", Labels: []string{"namespace", "pool", "result"}}
+	poolStart       = metric.Definition{
+		Name: "cloop_executor_pool_start_seconds", Kind: metric.Histogram, Help: "Time from the hub's snapshot to the created Pod.", Labels: byPool,
+		Buckets: []float64{.01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10},
+	}
+	poolDrift = metric.Definition{Name: "cloop_pool_drift", Kind: metric.Gauge, Help: "Fields on which two surfaces of the pool disagree.", Labels: []string{"namespace", "pool", "surface"}}
+)
+
+// Metrics lists the controllers' metrics, beside those of controller-runtime and
+// of Flux's gotk.
+func Metrics() []metric.Definition {
+	return []metric.Definition{poolDemand, poolRunners, poolMints, poolRetirements, poolStart, poolDrift, syncDuration}
+}
+
 // newPoolMetrics registers the metrics.
 func newPoolMetrics(registry prometheus.Registerer) *poolMetrics {
-	pools := []string{"namespace", "pool"}
 	return &poolMetrics{
-		demand: register(registry, prometheus.NewGaugeVec(prometheus.GaugeOpts{
-			Name: "cloop_executor_pool_demand", Help: "Runs that wait at the hub for the pool.",
-		}, pools)),
-		runners: register(registry, prometheus.NewGaugeVec(prometheus.GaugeOpts{
-			Name: "cloop_executor_pool_runners", Help: "Runners of the pool in this cluster by state, and how many it wants (state desired).",
-		}, append(pools, "state"))),
-		mints: register(registry, prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "cloop_executor_pool_mints_total", Help: "Requests for a runner token by the hub's answer.",
-		}, append(pools, "result"))),
-		retirements: register(registry, prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "cloop_executor_pool_retirements_total", Help: "Requests to retire a runner by the state that the hub answered.",
-		}, append(pools, "result"))),
-		start: register(registry, prometheus.NewHistogramVec(prometheus.HistogramOpts{
-			Name: "cloop_executor_pool_start_seconds", Help: "Time from the hub's snapshot to the created Pod.",
-			Buckets: []float64{.01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10},
-		}, pools)),
-		drifted: driftGauge(registry),
+		demand: register(registry, poolDemand.NewGauge()), runners: register(registry, poolRunners.NewGauge()),
+		mints: register(registry, poolMints.NewCounter()), retirements: register(registry, poolRetirements.NewCounter()),
+		start: register(registry, poolStart.NewHistogram()), drifted: driftGauge(registry),
 	}
 }
 
 // driftGauge is shared by all who compare two surfaces.
 func driftGauge(registry prometheus.Registerer) *prometheus.GaugeVec {
-	return register(registry, prometheus.NewGaugeVec(prometheus.GaugeOpts{
-		Name: "cloop_pool_drift", Help: "Fields on which two surfaces of the pool disagree.",
-	}, []string{"namespace", "pool", "surface"}))
+	return register(registry, poolDrift.NewGauge())
 }
 
 // register registers a metric, or returns the one of the same name that is

@@ -12,6 +12,7 @@ import (
 
 	"cloop.dev/cloop/apis/v1alpha1"
 	"cloop.dev/cloop/internal/fleet"
+	"cloop.dev/cloop/internal/metric"
 )
 
 // announceOutcome tells of a pass in Events and log lines: when something was
@@ -85,6 +86,11 @@ func driftMessage(e *v1alpha1.DriftEntry) string {
 
 func shownPath(e *v1alpha1.DriftEntry) string { return orElse(e.Path, "as a whole") }
 
+var syncDuration = metric.Definition{
+	Name: "cloop_fleet_sync_duration_seconds", Kind: metric.Histogram, Help: "Time of a sync that applied a new revision.", Labels: []string{"sync"},
+	Buckets: []float64{.05, .1, .25, .5, 1, 2.5, 5, 10, 30, 120},
+}
+
 // syncMetrics are the fleet controller's metrics.
 type syncMetrics struct {
 	duration *prometheus.HistogramVec
@@ -93,11 +99,8 @@ type syncMetrics struct {
 
 func newSyncMetrics(registry prometheus.Registerer) *syncMetrics {
 	return &syncMetrics{
-		duration: register(registry, prometheus.NewHistogramVec(prometheus.HistogramOpts{
-			Name: "cloop_fleet_sync_duration_seconds", Help: "Time of a sync that applied a new revision.",
-			Buckets: []float64{.05, .1, .25, .5, 1, 2.5, 5, 10, 30, 120},
-		}, []string{"sync"})),
-		drifted: driftGauge(registry),
+		duration: register(registry, syncDuration.NewHistogram()),
+		drifted:  driftGauge(registry),
 	}
 }
 

@@ -89,6 +89,9 @@ type Pool struct {
 	// Controllers are the controllers seen, those in contact first.
 	Controllers []ControllerContact `json:"controllers,omitempty"`
 	CreatedAt   time.Time           `json:"createdAt"`
+	// Findings are what the doctor finds wrong with the pool, where pools are
+	// listed or shown. A watch does not carry them: they come of time alone.
+	Findings []Finding `json:"findings,omitempty"`
 }
 
 // RunnerCounts counts a pool's runners by state.

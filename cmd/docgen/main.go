@@ -1,12 +1,14 @@
 // Command docgen writes the parts of docs/reference that come from Go code: the
 // command line, the hub's HTTP API, the reasons and codes with what to do about
-// each, the rules of fleet check, and the classes of fleet diff. It also notes which Kubernetes belongs to
-// the code, for a program that is called outside the repository.
+// each, the rules of fleet check, the classes of fleet diff, the findings of the hub's doctor, and the metrics. It
+// also notes which Kubernetes belongs to the code, for a program that is called outside the repository, and makes the
+// PrometheusRule of the alert rules.
 //
 // In: the code it is compiled with, and the sources of apis/ and
 // e2e/cluster/kubernetes below the repository's folder (-C, default "."). Out:
-// classes.md, commands.md, openapi.json, reasons.md, rules.md and
-// e2e/cluster/kubernetes.version, always the same for the same code.
+// classes.md, commands.md, findings.md, metrics.md, openapi.json, reasons.md, rules.md,
+// e2e/cluster/kubernetes.version and kustomize/components/monitoring/prometheusrule.yaml,
+// always the same for the same code.
 package main
 
 import (
@@ -56,13 +58,21 @@ func run(root string) error {
 	if err != nil {
 		return err
 	}
+	monitoring := filepath.Join(root, "kustomize", "components", "monitoring")
+	if err := writePrometheusRule(monitoring); err != nil {
+		return err
+	}
+	alerts, err := readRules(monitoring)
+	if err != nil {
+		return err
+	}
 	folder := filepath.Join(root, "docs", "reference")
 	if err := os.MkdirAll(folder, 0o755); err != nil {
 		return err
 	}
 	for name, content := range map[string][]byte{
 		"commands.md": commands.Bytes(), "openapi.json": description, "reasons.md": reasons, "rules.md": rules,
-		"classes.md": classesPage(),
+		"classes.md": classesPage(), "findings.md": findingsPage(), "metrics.md": metricsPage(alerts),
 	} {
 		if err := os.WriteFile(filepath.Join(folder, name), content, 0o644); err != nil {
 			return err

@@ -10,8 +10,10 @@ import (
 	"strconv"
 	"strings"
 
+	"cloop.dev/cloop/apis/hubv1"
 	"cloop.dev/cloop/apis/v1alpha1"
 	"cloop.dev/cloop/internal/fleet"
+	"cloop.dev/cloop/internal/hub/problem"
 )
 
 // constant is one constant of the apis, with what its source says of it.
@@ -50,9 +52,12 @@ func reasonsPage(apis string) ([]byte, error) {
 		}
 		fmt.Fprintf(&b, "| `%s` | %s |\n", c.value, cell(c))
 	}
-	b.WriteString("\n## Codes of the hub's problem documents\n\n| code | HTTP status |\n| --- | --- |\n")
+	b.WriteString("\n## Codes of the hub's problem documents\n\n| code | HTTP status | what it means | what to do |\n| --- | --- | --- | --- |\n")
 	for _, c := range codes {
-		fmt.Fprintf(&b, "| `%s` | %s |\n", c.value, c.note)
+		if !problem.Known(hubv1.Code(c.value)) {
+			return nil, fmt.Errorf("code %s has no status, title and remedy: give it some in internal/hub/problem", c.value)
+		}
+		b.WriteString(codeRow(c.value))
 	}
 	return b.Bytes(), nil
 }
@@ -74,7 +79,7 @@ func cell(c constant) string {
 	if len(parts) == 0 {
 		return "nothing to do"
 	}
-	return strings.ReplaceAll(strings.Join(parts, "; "), "|", "\\|")
+	return inCell(strings.Join(parts, "; "))
 }
 
 // constants reads the string constants of a Go file, in order.

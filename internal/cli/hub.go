@@ -1,9 +1,12 @@
 package cli
 
 import (
+	"crypto/x509"
+	"encoding/pem"
 	"errors"
 	"fmt"
 	"io"
+	"os"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -17,7 +20,7 @@ func (a *app) newHubCommand() *cobra.Command {
 	cmd := &cobra.Command{Use: "hub", Short: "The hub: it knows pools, projects and runs"}
 	serve := a.newHubServeCommand()
 	textOnly(serve)
-	cmd.AddCommand(serve, a.newHubPinCommand())
+	cmd.AddCommand(serve, a.newHubPinCommand(), a.newHubDoctorCommand())
 	return cmd
 }
 
@@ -73,10 +76,12 @@ it. Nothing that is not over is ever removed:
 	flags.StringVar(&database, "database-url", "", "`URL` of a PostgreSQL database, without a password: postgres://USER@HOST:5432/DATABASE (default: SQLite in the data directory)")
 	flags.StringVar(&databaseFile, "database-url-file", "", "`FILE` with the URL of a PostgreSQL database ($"+envDatabaseURL+" holds the URL itself)")
 	flags.StringVar(&o.ConfigFile, "config", "", "YAML `FILE` with the fleet repositories to follow and what to keep")
-	flags.StringVar(&o.TLSCert, "tls-cert", "", "PEM `FILE` with the certificate (default: one of its own, kept in the data directory)")
+	flags.StringVar(&o.TLSCert, "tls-cert", "", "PEM `FILE` with the certificate, read again when it changes (default: one of its own, kept in the data directory)")
 	flags.StringVar(&o.TLSKey, "tls-key", "", "PEM `FILE` with the certificate's key")
 	flags.StringSliceVar(&o.Names, "name", nil, "`HOST` that clients reach the hub by, for its own certificate; several times")
 	flags.StringVar(&o.AdminTokenFile, "admin-token-file", "", "`FILE` for the first admin token (default: shown once on standard output)")
+	flags.DurationVar(&o.DrainDelay, "drain-delay", 0, "how long the hub, told to stop, goes on while /readyz says that it stops, for load balancers to see it")
+	flags.DurationVar(&o.DrainTime, "drain-time", 5*time.Second, "how long requests in progress may take after that")
 	limits := store.Limits{}.Defaults()
 	for _, setting := range []struct {
 		name  string
@@ -98,14 +103,26 @@ it. Nothing that is not over is ever removed:
 }
 
 func (a *app) newHubPinCommand() *cobra.Command {
-	return &cobra.Command{
-		Use:   "pin [URL]",
+	var files []string
+	cmd := &cobra.Command{
+		Use:   "pin [URL] [--cert FILE…]",
 		Short: "Print the pin of the key that a hub shows",
 		Long: `Connect to a hub, by its URL or --hub, and print the pin of the key that it
 shows. Nothing vouches for the key: compare the pin with what the hub logged at
-its start before you rely on it.`,
+its start before you rely on it.
+
+With --cert print the pins of certificates in files instead, for instance of the
+one that the hub is to show next: controllers need it before the hub shows it.`,
+		Example: `  cloop hub pin https://cloop.example.com
+  cloop hub pin --cert /etc/cloop/tls.crt`,
 		Args: cobra.MaximumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
+			if len(files) > 0 {
+				if len(args) > 0 || cmd.Flags().Changed("hub") {
+					return usageError(cmd, errors.New("a hub and files: ask for one of them"))
+				}
+				return a.pinFiles(files)
+			}
 			url := a.options.hub
 			if len(args) == 1 {
 				if cmd.Flags().Changed("hub") && url != args[0] {
@@ -127,4 +144,40 @@ its start before you rely on it.`,
 			return a.show(shown, func(w io.Writer) { say(w, "%s\n", pin) })
 		},
 	}
+	cmd.Flags().StringSliceVar(&files, "cert", nil, "PEM `FILE` with a certificate, several times")
+	return cmd
+}
+
+// filePin is the pin of a certificate in a file.
+type filePin struct {
+	File string `json:"file"`
+	Pin  string `json:"pin"`
+}
+
+// pinFiles shows the pin of each file's first certificate, which is the one that
+// a server shows as its own.
+func (a *app) pinFiles(files []string) error {
+	shown := struct {
+		Items []filePin `json:"items"`
+	}{}
+	for _, file := range files {
+		data, err := os.ReadFile(file)
+		if err != nil {
+			return fmt.Errorf("read the certificate: %w", err)
+		}
+		block, _ := pem.Decode(data)
+		if block == nil || block.Type != "CERTIFICATE" {
+			return fmt.Errorf("read the certificate: %s begins with no PEM certificate", file)
+		}
+		certificate, err := x509.ParseCertificate(block.Bytes)
+		if err != nil {
+			return fmt.Errorf("read the certificate in %s: %w", file, err)
+		}
+		shown.Items = append(shown.Items, filePin{file, hubclient.Pin(certificate)})
+	}
+	return a.show(shown, func(w io.Writer) {
+		for _, item := range shown.Items {
+			say(w, "%s\n", item.Pin)
+		}
+	})
 }

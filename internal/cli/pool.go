@@ -102,10 +102,10 @@ func (a *app) newPoolListCommand() *cobra.Command {
 				return fmt.Errorf("list pools: %w", err)
 			}
 			return a.show(hubv1.PoolList{Items: listed(pools)}, func(w io.Writer) {
-				row(w, "NAME", "STATE", "MAX", "STARTING", "IDLE", "BUSY", "QUEUED", "MANAGED BY", "CONTACT")
+				row(w, "NAME", "STATE", "MAX", "STARTING", "IDLE", "BUSY", "QUEUED", "MANAGED BY", "CONTACT", "HEALTH")
 				for _, p := range pools {
 					row(w, p.Name, poolState(p), p.MaxRunners, p.Runners.Starting, p.Runners.Idle, p.Runners.Busy,
-						p.Queued, managedBy(p), lastContact(p))
+						p.Queued, managedBy(p), lastContact(p), health(p))
 				}
 			})
 		},

@@ -95,6 +95,7 @@ func (p *shownPool) print(w io.Writer) {
 	}
 	p.printRivals(w)
 	p.printUpgrades(w)
+	printFindings(w, p.Findings)
 	if len(p.Credentials) > 0 {
 		row(w)
 		printCredentials(w, p.Credentials)

@@ -39,7 +39,7 @@ func TestAControllerInContactIsShownAsSuch(t *testing.T) {
 		"GET /api/v1/pools": hubv1.PoolList{Items: []hubv1.Pool{pool}}, "GET /api/v1/pools/agents": pool,
 		"GET /api/v1/pools/p2/runners": map[string]any{"items": []hubv1.PoolRunner{}},
 	})
-	if got := cloop(t, "executor", "pool", "list"); !strings.HasSuffix(got.stdout, "now\n") {
+	if got := cloop(t, "executor", "pool", "list"); !strings.HasSuffix(got.stdout, "now       ok\n") {
 		t.Errorf("listed as\n%s", got.stdout)
 	}
 	if got := cloop(t, "executor", "pool", "show", "agents"); !strings.Contains(got.stdout, "c-0, build edge, in contact\n") {
@@ -50,9 +50,9 @@ func TestAControllerInContactIsShownAsSuch(t *testing.T) {
 func TestPoolList(t *testing.T) {
 	stubHub(t, map[string]any{"GET /api/v1/pools": hubv1.PoolList{Items: []hubv1.Pool{agents(), gpu()}}})
 	cloop(t, "executor", "pool", "list").want(t, 0, ""+
-		"NAME     STATE      MAX   STARTING   IDLE   BUSY   QUEUED   MANAGED BY         CONTACT\n"+
-		"agents   cordoned   2     0          0      0      0        Git@abababababab   1m\n"+
-		"gpu      active     4     0          1      2      5        -                  never\n", "")
+		"NAME     STATE      MAX   STARTING   IDLE   BUSY   QUEUED   MANAGED BY         CONTACT   HEALTH\n"+
+		"agents   cordoned   2     0          0      0      0        Git@abababababab   1m        ok\n"+
+		"gpu      active     4     0          1      2      5        -                  never     ok\n", "")
 }
 
 func TestPoolCreateWritesTheCredentialToAFile(t *testing.T) {

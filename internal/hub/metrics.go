@@ -1,54 +1,80 @@
 package hub
 
 import (
-	"context"
-	"time"
-
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
 
 	"cloop.dev/cloop/apis/hubv1"
 	"cloop.dev/cloop/internal/hub/store"
+	"cloop.dev/cloop/internal/metric"
 )
 
-// metrics are the hub's. Labels are pools, syncs and states, never a run, a
-// runner, a project or a person.
+var (
+	// waitBuckets reach from a warm hand-off (milliseconds) to a pool at its limit.
+	waitBuckets = []float64{.002, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30, 60, 300, 1800}
+	// answerBuckets reach from a read to a request that waits for the disk.
+	answerBuckets = []float64{.001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 10}
+
+	byPool = []string{"pool"}
+
+	runQueue   = metric.Definition{Name: "cloop_run_queue_seconds", Kind: metric.Histogram, Help: "Time from the queue to a runner.", Labels: byPool, Buckets: waitBuckets}
+	runStart   = metric.Definition{Name: "cloop_run_start_seconds", Kind: metric.Histogram, Help: "Time from the queue to the start of the command.", Labels: byPool, Buckets: waitBuckets}
+	runSettled = metric.Definition{Name: "cloop_runs_settled_total", Kind: metric.Counter, Help: "Runs settled, by the state that they ended in.", Labels: []string{"pool", "state"}}
+
+	poolMints       = metric.Definition{Name: "cloop_executor_pool_mints_total", Kind: metric.Counter, Help: "Runner tokens minted.", Labels: byPool}
+	poolRefused     = metric.Definition{Name: "cloop_executor_pool_mint_refusals_total", Kind: metric.Counter, Help: "Requests for a runner token that the hub refused, by the problem's code.", Labels: []string{"pool", "code"}}
+	poolRetirements = metric.Definition{Name: "cloop_executor_pool_retirements_total", Kind: metric.Counter, Help: "Runners retired.", Labels: byPool}
+
+	syncDuration = metric.Definition{Name: "cloop_fleet_sync_duration_seconds", Kind: metric.Histogram, Help: "Time of a Git sync that found a new revision.", Labels: []string{"sync"}, Buckets: waitBuckets}
+	syncResults  = metric.Definition{Name: "cloop_fleet_syncs_total", Kind: metric.Counter, Help: "Looks at a fleet repository, by how the sync stood afterwards.", Labels: []string{"sync", "state"}}
+	syncStatuses = metric.Definition{Name: "cloop_fleet_statuses_total", Kind: metric.Counter, Help: "Commit statuses for the forge, by what came of them.", Labels: []string{"sync", "result"}}
+	syncWebhooks = metric.Definition{Name: "cloop_fleet_webhooks_total", Kind: metric.Counter, Help: "Events from the forge for a sync, by what came of them.", Labels: []string{"sync", "result"}}
+
+	httpDuration = metric.Definition{Name: "cloop_http_request_duration_seconds", Kind: metric.Histogram, Help: "Time of a request that is no stream.", Labels: []string{"route"}, Buckets: answerBuckets}
+	httpRequests = metric.Definition{Name: "cloop_http_requests_total", Kind: metric.Counter, Help: "Requests by HTTP status; 429 are those that a rate limit refused. A stream counts when it ends.", Labels: []string{"route", "status"}}
+	httpStreams  = metric.Definition{Name: "cloop_http_streams", Kind: metric.Gauge, Help: "Open watches and logs that are followed.", Labels: []string{"route"}}
+)
+
+// metrics are the hub's that count what happens.
 type metrics struct {
 	registry *prometheus.Registry
 	queued   *prometheus.HistogramVec
 	started  *prometheus.HistogramVec
 	mints    *prometheus.CounterVec
+	refused  *prometheus.CounterVec
 	retired  *prometheus.CounterVec
 	settled  *prometheus.CounterVec
 	synced   *prometheus.HistogramVec
+	syncs    *prometheus.CounterVec
 	statuses *prometheus.CounterVec
 	webhooks *prometheus.CounterVec
+	answered *prometheus.HistogramVec
+	requests *prometheus.CounterVec
+	streams  *prometheus.GaugeVec
 }
 
-// waitBuckets reach from a warm hand-off (milliseconds) to a pool at its limit.
-var waitBuckets = []float64{.002, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30, 60, 300, 1800}
-
 func newMetrics() *metrics {
-	histogram := func(name, help, label string) *prometheus.HistogramVec {
-		return prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: name, Help: help, Buckets: waitBuckets}, []string{label})
-	}
-	counter := func(name, help string, labels ...string) *prometheus.CounterVec {
-		return prometheus.NewCounterVec(prometheus.CounterOpts{Name: name, Help: help}, labels)
-	}
 	m := &metrics{
 		registry: prometheus.NewRegistry(),
-		queued:   histogram("cloop_run_queue_seconds", "Time from the queue to a runner.", "pool"),
-		started:  histogram("cloop_run_start_seconds", "Time from the queue to the start of the command.", "pool"),
-		mints:    counter("cloop_executor_pool_mints_total", "Runner tokens minted.", "pool"),
-		retired:  counter("cloop_executor_pool_retirements_total", "Runners retired.", "pool"),
-		settled:  counter("cloop_runs_settled_total", "Runs settled, by how they ended.", "pool", "state"),
-		synced:   histogram("cloop_fleet_sync_duration_seconds", "Time of a Git sync that found a new revision.", "sync"),
-		statuses: counter("cloop_fleet_statuses_total", "Commit statuses for the forge, by what came of them.", "sync", "result"),
-		webhooks: counter("cloop_fleet_webhooks_total", "Events from the forge for a sync, by what came of them.", "sync", "result"),
+		queued:   runQueue.NewHistogram(), started: runStart.NewHistogram(), settled: runSettled.NewCounter(),
+		mints: poolMints.NewCounter(), refused: poolRefused.NewCounter(), retired: poolRetirements.NewCounter(),
+		synced: syncDuration.NewHistogram(), syncs: syncResults.NewCounter(),
+		statuses: syncStatuses.NewCounter(), webhooks: syncWebhooks.NewCounter(),
+		answered: httpDuration.NewHistogram(), requests: httpRequests.NewCounter(), streams: httpStreams.NewGauge(),
 	}
-	m.registry.MustRegister(m.queued, m.started, m.mints, m.retired, m.settled, m.synced, m.statuses, m.webhooks,
+	m.registry.MustRegister(m.queued, m.started, m.mints, m.refused, m.retired, m.settled, m.synced, m.syncs, m.statuses, m.webhooks,
+		m.answered, m.requests, m.streams,
 		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	return m
+}
+
+// Metrics lists the hub's metrics, beside those of the Go runtime and of the
+// process.
+func Metrics() []metric.Definition {
+	return append([]metric.Definition{
+		runQueue, runStart, runSettled, poolMints, poolRefused, poolRetirements,
+		syncDuration, syncResults, syncStatuses, syncWebhooks, httpDuration, httpRequests, httpStreams,
+	}, gauges...)
 }
 
 // observe counts a committed change.
@@ -67,44 +93,7 @@ func (m *metrics) observe(e store.Event) {
 	}
 }
 
-var (
-	demandDesc  = prometheus.NewDesc("cloop_executor_pool_demand", "Runs that wait for the pool.", []string{"pool"}, nil)
-	runnersDesc = prometheus.NewDesc("cloop_executor_pool_runners", "Runners of the pool that are not retired, by state.", []string{"pool", "state"}, nil)
-)
-
-// poolCollector reads the gauges from the database when they are asked for, so
-// that they cannot drift from it.
-type poolCollector struct{ store *store.Store }
-
-// scrapeTimeout bounds the reading of one scrape.
-const scrapeTimeout = 5 * time.Second
-
-// Describe tells prometheus what Collect gives.
-func (c poolCollector) Describe(out chan<- *prometheus.Desc) {
-	out <- demandDesc
-	out <- runnersDesc
-}
-
-// Collect reads the pools.
-func (c poolCollector) Collect(out chan<- prometheus.Metric) {
-	ctx, cancel := context.WithTimeout(context.Background(), scrapeTimeout)
-	defer cancel()
-	pools, err := c.store.ListPools(ctx, false)
-	if err != nil {
-		out <- prometheus.NewInvalidMetric(demandDesc, err)
-		return
-	}
-	for _, pool := range pools {
-		demand := pool.Queued
-		if pool.State != hubv1.PoolActive || pool.Cordon != nil {
-			demand = 0
-		}
-		out <- prometheus.MustNewConstMetric(demandDesc, prometheus.GaugeValue, float64(demand), pool.Name)
-		for state, n := range map[hubv1.RunnerState]int32{
-			hubv1.RunnerStarting: pool.Runners.Starting, hubv1.RunnerIdle: pool.Runners.Idle,
-			hubv1.RunnerBusy: pool.Runners.Busy, hubv1.RunnerRetiring: pool.Runners.Retiring,
-		} {
-			out <- prometheus.MustNewConstMetric(runnersDesc, prometheus.GaugeValue, float64(n), pool.Name, string(state))
-		}
-	}
+// mintRefused counts a token that a controller asked for and did not get.
+func (m *metrics) mintRefused(pool string, code hubv1.Code) {
+	m.refused.WithLabelValues(pool, string(code)).Inc()
 }

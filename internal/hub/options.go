@@ -47,6 +47,12 @@ type Options struct {
 	// Lease, Margin, TokenTTL, StartTimeout, CancelTimeout and IdleRetire are
 	// explained and defaulted by store.Limits.
 	Lease, Margin, TokenTTL, StartTimeout, CancelTimeout, IdleRetire time.Duration
+	// DrainDelay is how long the hub, told to stop, goes on as before but says that
+	// it is not ready; not at all where left out.
+	DrainDelay time.Duration
+	// DrainTime is how long requests in progress may take after that; 5 s where
+	// left out.
+	DrainTime time.Duration
 	// Retention is explained and defaulted by store.Retention. Left out, it is
 	// that of ConfigFile.
 	Retention store.Retention
@@ -58,6 +64,7 @@ type Options struct {
 const (
 	defaultAddr      = ":8443"
 	defaultHeartbeat = 10 * time.Second
+	defaultDrain     = 5 * time.Second
 )
 
 // complete fills in defaults and names every problem.
@@ -77,7 +84,13 @@ func (o *Options) complete() error {
 	if o.HeartbeatInterval <= 0 {
 		o.HeartbeatInterval = defaultHeartbeat
 	}
+	if o.DrainTime <= 0 {
+		o.DrainTime = defaultDrain
+	}
 	var problems []error
+	if o.DrainDelay < 0 {
+		problems = append(problems, errors.New("the drain delay is negative: say how long the hub goes on after it was told to stop"))
+	}
 	if o.DataDir == "" {
 		problems = append(problems, errors.New("no data directory: say where the hub keeps its database"))
 	}

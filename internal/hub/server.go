@@ -28,8 +28,10 @@ const (
 	headerTimeout = 10 * time.Second
 	idleTimeout   = 2 * time.Minute
 	maxHeader     = 64 << 10
-	// drainTime is how long requests in progress may take when the hub stops.
-	drainTime = 5 * time.Second
+	// maxStreams bounds the requests and watches of one connection at a time, and
+	// so what one client's connection can hold of the hub; a client that needs
+	// more opens another, as Go's does by itself.
+	maxStreams = 1000
 )
 
 // Run serves until the context ends. It returns nil when it was told to stop.
@@ -47,7 +49,7 @@ func Run(ctx context.Context, o Options) error {
 		Dir: o.DataDir, URL: o.DatabaseURL.Reveal(), Member: store.Member{Build: o.Build, Address: o.Addr}, Clock: o.Clock, Limits: o.limits(),
 		Observe: func(e store.Event) { m.observe(e); logEvent(o.Log, e) },
 		Trouble: func(err error) { logTrouble(o.Log, err) },
-		Uptime:  o.uptime(),
+		Uptime:  o.uptime(), Refused: m.mintRefused,
 	})
 	if err != nil {
 		return err
@@ -57,15 +59,28 @@ func Run(ctx context.Context, o Options) error {
 			o.Log.Error("database is not closed", "error", err)
 		}
 	}()
-	m.registry.MustRegister(poolCollector{data})
 	if err := data.EnsureAdmin(ctx, o.deliverAdmin); err != nil {
 		return fmt.Errorf("make the first admin token: %w", err)
 	}
 	return serve(ctx, o, data, m)
 }
 
+// parts are what serves.
+type parts struct {
+	Options
+	store   *store.Store
+	metrics *metrics
+	syncs   *syncs
+	certs   *certificates
+	ready   *readiness
+	// began is when the hub started.
+	began time.Time
+	// stopping is closed when streams are to end.
+	stopping chan struct{}
+}
+
 func serve(ctx context.Context, o Options, data *store.Store, m *metrics) error {
-	cert, err := o.certificate()
+	certs, err := newCertificates(o)
 	if err != nil {
 		return err
 	}
@@ -77,14 +92,18 @@ func serve(ctx context.Context, o Options, data *store.Store, m *metrics) error 
 	if err != nil {
 		return fmt.Errorf("listen on %s: %w", o.Addr, err)
 	}
-	stopping := make(chan struct{})
+	p := &parts{
+		Options: o, store: data, metrics: m, syncs: syncs, certs: certs, ready: &readiness{store: data},
+		began: o.Clock.Now(), stopping: make(chan struct{}),
+	}
+	m.registry.MustRegister(collector{examine: p.examine, ready: p.ready.check})
 	server := &http.Server{
-		Handler:           handler(o, data, m, syncs, stopping),
-		TLSConfig:         &tls.Config{Certificates: []tls.Certificate{cert}, MinVersion: tls.VersionTLS12},
+		Handler:           observed(m, o.Clock, p.handler()),
+		TLSConfig:         &tls.Config{GetCertificate: certs.get, MinVersion: tls.VersionTLS12},
 		ReadHeaderTimeout: headerTimeout, IdleTimeout: idleTimeout, MaxHeaderBytes: maxHeader,
 		// A runner or controller whose machine is gone holds its watch for no
 		// longer than this.
-		HTTP2:    &http.HTTP2Config{SendPingTimeout: 20 * time.Second, PingTimeout: 10 * time.Second, MaxConcurrentStreams: 1000},
+		HTTP2:    &http.HTTP2Config{SendPingTimeout: 20 * time.Second, PingTimeout: 10 * time.Second, MaxConcurrentStreams: maxStreams},
 		ErrorLog: slog.NewLogLogger(o.Log.Handler(), slog.LevelDebug),
 	}
 	ctx, stop := context.WithCancel(ctx)
@@ -95,13 +114,14 @@ func serve(ctx context.Context, o Options, data *store.Store, m *metrics) error 
 		data.Alone(ctx, "prune", func(ctx context.Context) { prune(ctx, data, o.Clock, o.Log) })
 	})
 	background.Go(func() { syncs.run(ctx) })
+	background.Go(func() { certs.run(ctx) })
 	served := make(chan error, 1)
 	go func() { served <- server.ServeTLS(listener, "", "") }()
 
-	pin, addr := Pin(cert.Leaf), listener.Addr().String()
-	o.Log.Info("hub serves", "address", addr, "pin", pin, "syncs", len(o.Syncs))
+	addr := listener.Addr().String()
+	o.Log.Info("hub serves", "address", addr, "pin", certs.pin(), "syncs", len(o.Syncs))
 	if o.Ready != nil {
-		o.Ready(addr, pin)
+		o.Ready(addr, certs.pin())
 	}
 	select {
 	case err = <-served:
@@ -109,15 +129,23 @@ func serve(ctx context.Context, o Options, data *store.Store, m *metrics) error 
 	case <-ctx.Done():
 	}
 	stop()
-	close(stopping)
-	err = errors.Join(err, shutDown(server))
+	err = errors.Join(err, p.shutDown(server))
 	background.Wait()
 	return err
 }
 
-// shutDown lets requests in progress end, for a while.
-func shutDown(server *http.Server) error {
-	ctx, cancel := context.WithTimeout(context.Background(), drainTime)
+// shutDown says first that the hub is not ready, so that whoever spreads
+// requests over hubs sends no more; ends the streams, which tell their readers
+// to come back; and lets requests in progress end, for a while.
+func (p *parts) shutDown(server *http.Server) error {
+	over := p.Clock.After(p.DrainDelay)
+	p.ready.stopping.Store(true)
+	p.Log.Info("hub stops", "delay", p.DrainDelay, "drain", p.DrainTime)
+	if p.DrainDelay > 0 {
+		<-over
+	}
+	close(p.stopping)
+	ctx, cancel := context.WithTimeout(context.Background(), p.DrainTime)
 	defer cancel()
 	if err := server.Shutdown(ctx); err != nil {
 		return server.Close()
@@ -125,33 +153,17 @@ func shutDown(server *http.Server) error {
 	return nil
 }
 
-func handler(o Options, data *store.Store, m *metrics, syncs *syncs, stopping <-chan struct{}) http.Handler {
+func (p *parts) handler() http.Handler {
 	mux := http.NewServeMux()
 	mux.Handle("/", api.New(api.Options{
-		Build: o.Build, Store: data, Syncs: syncs, Validator: syncs.validator, Clock: o.Clock, Log: o.Log, HeartbeatInterval: o.HeartbeatInterval, Stopping: stopping,
+		Build: p.Build, Store: p.store, Syncs: p.syncs, Examine: p.examine, Validator: p.syncs.validator, Clock: p.Clock, Log: p.Log,
+		HeartbeatInterval: p.HeartbeatInterval, Stopping: p.stopping,
 	}))
-	mux.Handle("POST /webhooks/{sync}", newWebhooks(o, syncs, m))
-	mux.Handle("GET /metrics", promhttp.HandlerFor(m.registry, promhttp.HandlerOpts{}))
+	mux.Handle("POST /webhooks/{sync}", newWebhooks(p.Options, p.syncs, p.metrics))
+	mux.Handle("GET /metrics", promhttp.HandlerFor(p.metrics.registry, promhttp.HandlerOpts{}))
 	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { plain(w, http.StatusOK, "ok") })
-	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, r *http.Request) {
-		if err := data.Ping(r.Context()); err != nil {
-			text := "the database does not answer"
-			if trouble := store.Trouble(err); trouble != nil {
-				text = trouble.Detail
-			}
-			plain(w, http.StatusServiceUnavailable, text)
-			return
-		}
-		plain(w, http.StatusOK, "ok")
-	})
+	mux.Handle("GET /readyz", p.ready)
 	return mux
-}
-
-func plain(w http.ResponseWriter, code int, text string) {
-	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
-	w.WriteHeader(code)
-	// A prober that went away needs no answer.
-	_, _ = w.Write([]byte(text + "\n"))
 }
 
 // deliverAdmin hands the first admin token to whoever set the hub up.

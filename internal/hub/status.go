@@ -18,6 +18,7 @@ import (
 	"cloop.dev/cloop/internal/fleet"
 	"cloop.dev/cloop/internal/forge"
 	"cloop.dev/cloop/internal/hub/store"
+	"cloop.dev/cloop/internal/printable"
 	"cloop.dev/cloop/internal/secret"
 )
 
@@ -48,6 +49,8 @@ type poster struct {
 	wanted []forge.Status
 	// said is what the follower said last.
 	said forge.Status
+	// failing is the failure that was logged last; empty after a success.
+	failing string
 
 	// What follows is the posting goroutine's own.
 
@@ -55,8 +58,16 @@ type poster struct {
 	// token and bundle are what the client was made with.
 	token  secret.String
 	bundle []byte
-	// failing is the failure that was logged last; empty after a success.
-	failing string
+}
+
+// trouble says why statuses are not posted; empty where they are.
+func (p *poster) trouble() string {
+	if p == nil {
+		return ""
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.failing
 }
 
 // newPoster is nil where the sync posts nothing.
@@ -214,12 +225,14 @@ func (p *poster) connect() (*forge.Client, error) {
 
 // tell logs how posting goes, once per change.
 func (p *poster) tell(s forge.Status, err error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
 	if err == nil {
 		p.failing = ""
 		return
 	}
 	p.metrics.statuses.WithLabelValues(p.config.Name, "failed").Inc()
-	if text := err.Error(); text != p.failing {
+	if text := printable.Clip(secret.Redact(err.Error()), maxMessage); text != p.failing {
 		p.failing = text
 		p.log.Error("commit status is not posted", "context", s.Context, "revision", s.Revision, "error", err)
 	}

@@ -102,6 +102,8 @@ type follower struct {
 	wake, pushed <-chan struct{}
 	// poster tells the forge what becomes of commits; nil where it need not know.
 	poster *poster
+	// hook takes the forge's events; nil where it sends none.
+	hook *webhook
 	// looked is when the last look began.
 	looked time.Time
 	// rendering guards the memory that rendering takes, over all followers.
@@ -234,6 +236,7 @@ func (f *follower) once(ctx context.Context) time.Time {
 	if before.State != record.State || before.Message != record.Message {
 		f.log.Info("sync is "+string(record.State), "revision", record.LastAttemptedRevision, "message", record.Message)
 	}
+	f.metrics.syncs.WithLabelValues(f.config.Name, string(record.State)).Inc()
 	f.poster.say(record, err)
 	if err := f.store.SaveSync(ctx, record); err != nil {
 		return now.Add(f.retry(ctx, err))

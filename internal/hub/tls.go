@@ -23,15 +23,8 @@ func CAFile(dataDir string) string { return filepath.Join(dataDir, tlsDir, "ca.c
 
 const tlsDir = "tls"
 
-// certificate loads the configured certificate, or makes and keeps one.
-func (o *Options) certificate() (tls.Certificate, error) {
-	if o.TLSCert != "" {
-		cert, err := tls.LoadX509KeyPair(o.TLSCert, o.TLSKey)
-		if err != nil {
-			return cert, fmt.Errorf("load the TLS certificate: %w", err)
-		}
-		return cert, nil
-	}
+// ownCertificate is the one that the hub makes for itself and keeps.
+func (o *Options) ownCertificate() (tls.Certificate, error) {
 	dir, now := filepath.Join(o.DataDir, tlsDir), o.Clock.Now()
 	pair, err := pki.Keep(dir, "ca", func() (pki.Pair, error) {
 		ca, err := pki.NewCA("cloop hub", now)

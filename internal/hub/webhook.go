@@ -66,6 +66,37 @@ type webhook struct {
 	mu sync.Mutex
 	// refused is when a refused event was logged last.
 	refused time.Time
+	// failure is why the last event was refused; empty where it was taken.
+	failure string
+}
+
+// trouble says why events are refused; empty where they are not.
+func (h *webhook) trouble() string {
+	if h == nil {
+		return ""
+	}
+	if _, err := h.secret(); err != nil {
+		return err.Error()
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.failure
+}
+
+// tell notes why the last event was refused, and whether that is to be logged:
+// anybody can send one.
+func (h *webhook) tell(now time.Time, err error) (log bool) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.failure = ""
+	if err == nil {
+		return false
+	}
+	h.failure = err.Error()
+	if log = h.refused.IsZero() || now.Sub(h.refused) >= refusedEvery; log {
+		h.refused = now
+	}
+	return log
 }
 
 func newWebhooks(o Options, syncs *syncs, m *metrics) *webhooks {
@@ -80,10 +111,11 @@ func newWebhooks(o Options, syncs *syncs, m *metrics) *webhooks {
 		if config == nil {
 			continue
 		}
-		h.hooks[name] = &webhook{
+		f.hook = &webhook{
 			sync: name, forge: config.Forge, ref: followed(f.config), push: f.push,
 			secret: func() (hookSecret, error) { return readHookSecret(config.Forge, config.SecretFile) },
 		}
+		h.hooks[name] = f.hook
 	}
 	return h
 }
@@ -134,12 +166,15 @@ func (h *webhooks) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	if err != nil || !known {
 		if known {
-			h.logRefused(hook, err)
+			if hook.tell(h.clock.Now(), err) {
+				h.log.Warn("webhook event is refused", "sync", hook.sync, "error", err)
+			}
 			h.metrics.webhooks.WithLabelValues(hook.sync, "refused").Inc()
 		}
 		refuse(w, problem.New(hubv1.CodeNotFound, "there is no such webhook, or the event is not signed with its secret"))
 		return
 	}
+	hook.tell(h.clock.Now(), nil)
 	result, says := h.act(r.Context(), hook, event)
 	h.metrics.webhooks.WithLabelValues(hook.sync, result).Inc()
 	w.Header().Set("Content-Type", "application/json")
@@ -183,15 +218,6 @@ func (h *webhooks) receive(w http.ResponseWriter, r *http.Request, kind forge.Ki
 		genuine: true, kind: eventKind(kind, r.Header), identities: check.identities(),
 		ref: pushedRef(r.Header.Get("Content-Type"), kept.data),
 	}, nil
-}
-
-func (h *webhooks) logRefused(hook *webhook, err error) {
-	hook.mu.Lock()
-	defer hook.mu.Unlock()
-	if now := h.clock.Now(); hook.refused.IsZero() || now.Sub(hook.refused) >= refusedEvery {
-		hook.refused = now
-		h.log.Warn("webhook event is refused", "sync", hook.sync, "error", err)
-	}
 }
 
 func refuse(w http.ResponseWriter, p *hubv1.Problem) {

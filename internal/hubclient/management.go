@@ -19,6 +19,7 @@ const (
 	apiProjects = "/api/v1/projects"
 	apiRuns     = "/api/v1/runs"
 	apiSyncs    = "/api/v1/syncs"
+	apiDoctor   = "/api/v1/doctor"
 )
 
 // ETag is the entity tag of a pool as UpdatePool takes it.
@@ -195,6 +196,11 @@ func (c *Client) Logs(ctx context.Context, run string, offset int64, follow bool
 		return nil, err
 	}
 	return response.Body, nil
+}
+
+// Doctor says what is wrong with the hub and its pools, the worst first.
+func (c *Client) Doctor(ctx context.Context) (hubv1.Diagnosis, error) {
+	return get[hubv1.Diagnosis](ctx, c, apiDoctor, nil)
 }
 
 // ListSyncs lists the hub's Git syncs by name.

@@ -15,6 +15,7 @@ import (
 	"k8s.io/utils/clock"
 
 	"cloop.dev/cloop/apis/hubv1"
+	"cloop.dev/cloop/internal/hub/doctor"
 	"cloop.dev/cloop/internal/hub/problem"
 	"cloop.dev/cloop/internal/hub/store"
 	"cloop.dev/cloop/schemas"
@@ -41,6 +42,8 @@ type Options struct {
 	Build string
 	Store *store.Store
 	Syncs Syncs
+	// Examine reads what the doctor judges.
+	Examine func(context.Context) (doctor.Snapshot, error)
 	// Validator judges definitions that requests make.
 	Validator *schemas.Validator
 	Clock     clock.WithTicker
@@ -49,6 +52,10 @@ type Options struct {
 	HeartbeatInterval time.Duration
 	// Stopping is closed when the server stops, so that streams end.
 	Stopping <-chan struct{}
+	// WriteTimeout is how long one write of a stream may take: who reads slower
+	// than this is cut off and comes back for a whole snapshot; 30 s where left
+	// out.
+	WriteTimeout time.Duration
 }
 
 type server struct {
@@ -72,13 +79,18 @@ func New(o Options) http.Handler {
 	config.Components.SecuritySchemes = map[string]*huma.SecurityScheme{
 		"bearer": {Type: "http", Scheme: "bearer", Description: "An admin token, a pool credential or a runner's session, by base path."},
 	}
+	if o.WriteTimeout <= 0 {
+		o.WriteTimeout = writeTimeout
+	}
 	s := &server{Options: o, huma: humago.New(mux, config)}
 	s.pools()
 	s.projects()
 	s.runs()
 	s.syncs()
+	s.diagnosis()
 	s.controllers()
 	s.runners()
+	s.describe()
 	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
 		writeProblem(w, problem.New(hubv1.CodeNotFound, "there is no %s %s", r.Method, r.URL.Path))
 	})

@@ -54,13 +54,12 @@ func (s *server) pools() {
 		func(ctx context.Context, in *struct {
 			Revoked bool `query:"revoked" doc:"List revoked pools too."`
 		}) (*body[hubv1.PoolList], error) {
-			items, err := s.Store.ListPools(ctx, in.Revoked)
+			items, err := s.listPools(ctx, in.Revoked)
 			return answer(hubv1.PoolList{Items: items}, err)
 		})
 	register(s, op(http.MethodGet, apiBase+"/pools/{pool}", "get-pool", "Show a pool"),
 		func(ctx context.Context, in *PoolPath) (*poolBody, error) {
-			pool, _, err := s.Store.GetPool(ctx, in.Pool)
-			return poolAnswer(pool, err)
+			return poolAnswer(s.showPool(ctx, in.Pool))
 		})
 	register(s, op(http.MethodPatch, apiBase+"/pools/{pool}", "update-pool", "Change a pool that Git does not own"), s.updatePool)
 	register(s, op(http.MethodPost, apiBase+"/pools/{pool}/cordon", "cordon-pool", "Stop the hand-off of runs"),

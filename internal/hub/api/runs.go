@@ -105,7 +105,7 @@ func (s *server) readLog(ctx context.Context, in *struct {
 		w.Header().Set("Cache-Control", "no-store")
 		w.Header().Set("X-Content-Type-Options", "nosniff")
 		w.WriteHeader(http.StatusOK)
-		s.copyLog(hc.Context(), flusher(w), sub, in.Run, in.Offset, in.Follow)
+		s.copyLog(hc.Context(), s.flusher(w), sub, in.Run, in.Offset, in.Follow)
 	}}, nil
 }
 

@@ -1,10 +1,12 @@
 package api
 
 import (
-	"bytes"
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
 	"encoding/json"
 	"fmt"
+	"math/rand/v2"
 	"net/http"
 	"reflect"
 	"time"
@@ -18,8 +20,7 @@ import (
 const (
 	// keepAlive is how often an open stream says that it is.
 	keepAlive = 15 * time.Second
-	// writeTimeout is how long one write may take: who reads slower than this
-	// is cut off and comes back for a whole snapshot.
+	// writeTimeout is how long one write may take.
 	writeTimeout = 30 * time.Second
 )
 
@@ -66,7 +67,9 @@ func stream[T any](ctx context.Context, s *server, f feed[T]) (*huma.StreamRespo
 		h.Set("Cache-Control", "no-store")
 		h.Set("X-Accel-Buffering", "no")
 		w.WriteHeader(http.StatusOK)
-		(&events[T]{server: s, feed: f, sub: sub, out: flusher(w)}).run(hc.Context(), first)
+		// Who comes back and has the newest snapshot already is sent no other.
+		e := &events[T]{server: s, feed: f, sub: sub, out: s.flusher(w), sent: hc.Header("Last-Event-ID")}
+		e.run(hc.Context(), first)
 	}}, nil
 }
 
@@ -75,12 +78,18 @@ type events[T any] struct {
 	feed   feed[T]
 	sub    *store.Subscription
 	out    func([]byte) error
-	sent   []byte
+	// sent is the id of the snapshot that the reader has. Kept instead of the
+	// snapshot: thousands of readers wait at a time.
+	sent string
 }
 
 func (e *events[T]) run(ctx context.Context, next snapshot[T]) {
 	ticker := e.server.Clock.NewTicker(keepAlive)
 	defer ticker.Stop()
+	// The answer begins at once, also where there is nothing to say.
+	if e.sent != "" && e.out(comment) != nil {
+		return
+	}
 	for {
 		if err := e.send(next); err != nil || next.last {
 			return
@@ -93,7 +102,7 @@ func (e *events[T]) run(ctx context.Context, next snapshot[T]) {
 				return
 			}
 		case <-ticker.C():
-			if e.out([]byte(": keep-alive\n\n")) != nil {
+			if e.out(comment) != nil {
 				return
 			}
 			if e.feed.tick != nil {
@@ -102,30 +111,54 @@ func (e *events[T]) run(ctx context.Context, next snapshot[T]) {
 		case <-ctx.Done():
 			return
 		case <-e.server.Stopping:
+			// The reader is gone if this fails, and needs no hint.
+			_ = e.out(farewell())
 			return
 		}
 	}
 }
 
-// send writes a snapshot, unless it is what was written last.
+// comment is a line that says nothing but that the stream is open.
+var comment = []byte(": keep-alive\n\n")
+
+// farewell tells readers of a hub that stops to come back, and when: not all at
+// once.
+func farewell() []byte {
+	wait := comeBack/2 + rand.N(comeBack) //nolint:gosec // spreads load, guards nothing
+	return fmt.Appendf(nil, ": the hub stops, come back\nretry: %d\n\n", wait.Milliseconds())
+}
+
+// comeBack is the middle of the times after which readers come back to a hub
+// that has stopped.
+const comeBack = time.Second
+
+// send writes a snapshot, unless the reader has it.
 func (e *events[T]) send(next snapshot[T]) error {
 	data, err := json.Marshal(next.value)
 	if err != nil {
 		return err
 	}
-	if bytes.Equal(data, e.sent) {
+	id := eventID(next.id, data)
+	if id == e.sent {
 		return nil
 	}
-	e.sent = data
-	return e.out(fmt.Appendf(nil, "id: %d\ndata: %s\n\n", next.id, data))
+	e.sent = id
+	return e.out(fmt.Appendf(nil, "id: %s\ndata: %s\n\n", id, data))
+}
+
+// eventID names a snapshot: its revision, and what tells it from others of the
+// same revision, such as why a run waits, which time alone changes.
+func eventID(revision int64, data []byte) string {
+	sum := sha256.Sum256(data)
+	return fmt.Sprintf("%d-%s", revision, hex.EncodeToString(sum[:8]))
 }
 
 // flusher writes at once, within the time that a write may take.
-func flusher(w http.ResponseWriter) func([]byte) error {
+func (s *server) flusher(w http.ResponseWriter) func([]byte) error {
 	control := http.NewResponseController(w)
 	return func(data []byte) error {
 		// The deadline is the connection's, so it needs the system's clock.
-		if err := control.SetWriteDeadline(time.Now().Add(writeTimeout)); err != nil {
+		if err := control.SetWriteDeadline(time.Now().Add(s.WriteTimeout)); err != nil {
 			return err
 		}
 		if _, err := w.Write(data); err != nil {
@@ -141,7 +174,12 @@ func flusher(w http.ResponseWriter) func([]byte) error {
 // watchOp describes a stream of T.
 func watchOp[T any](s *server, path, id, summary string) huma.Operation {
 	o := op(http.MethodGet, path, id, summary)
-	o.Description = "Server-Sent Events; the data of each message is a whole snapshot, the first comes at once, and a comment comes every 15 s."
+	o.Description = "Server-Sent Events; the data of each message is a whole snapshot, the first comes at once, and a comment comes every 15 s. " +
+		"Who sends Last-Event-ID with the id of the newest snapshot waits for the next one. A hub that stops ends the stream with a retry field."
+	o.Parameters = append(o.Parameters, &huma.Param{
+		Name: "Last-Event-ID", In: "header", Schema: &huma.Schema{Type: huma.TypeString},
+		Description: "The id of the last snapshot that was received.",
+	})
 	o.Responses = map[string]*huma.Response{"200": {
 		Description: "A stream of snapshots.",
 		Content: map[string]*huma.MediaType{

@@ -3,6 +3,7 @@ package store
 import (
 	"context"
 	"database/sql"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -47,6 +48,7 @@ func (s *Store) Mint(ctx context.Context, c Credential, key string) (hubv1.MintR
 // MintHolding is Mint for a runner that may hold a project's volume: it gets that
 // project's runs only. A repeated mint cannot change whose.
 func (s *Store) MintHolding(ctx context.Context, c Credential, request hubv1.MintRequest) (out hubv1.MintResponse, err error) {
+	name := ""
 	err = s.update(ctx, func(tx *Tx) error {
 		if err := tx.live(c); err != nil {
 			return err
@@ -55,6 +57,7 @@ func (s *Store) MintHolding(ctx context.Context, c Credential, request hubv1.Min
 		if err != nil {
 			return err
 		}
+		name = pool.Name
 		switch {
 		case pool.State != hubv1.PoolActive:
 			return problem.New(hubv1.CodePoolRevoked, "pool %s is %s", pool.Name, pool.State)
@@ -76,6 +79,10 @@ func (s *Store) MintHolding(ctx context.Context, c Credential, request hubv1.Min
 		out.RunnerID = newID("runner")
 		return tx.mint(c, pool, request, out)
 	})
+	var refused *hubv1.Problem
+	if errors.As(err, &refused) && name != "" {
+		s.refused(name, refused.Code)
+	}
 	if err != nil {
 		out = hubv1.MintResponse{}
 	}

@@ -84,6 +84,9 @@ type Options struct {
 	// Observe is called once for each committed change, in order. It must not
 	// block nor call the store.
 	Observe func(Event)
+	// Refused is called for each runner token that a controller asked for and did
+	// not get, with the pool's name and why. It must not block.
+	Refused func(pool string, code hubv1.Code)
 	// Trouble is called when changes can no longer be written, with the reason,
 	// and with nil when they can be again. The same holds for it as for Observe.
 	Trouble func(error)
@@ -99,6 +102,7 @@ type Store struct {
 	clock   clock.PassiveClock
 	observe func(Event)
 	trouble func(error)
+	refused func(pool string, code hubv1.Code)
 	// failing is why changes cannot be written; nil while they can.
 	failing atomic.Pointer[hubv1.Problem]
 	// failed is when one could not be written last; the writer's own.
@@ -145,12 +149,15 @@ type attachment struct {
 // (ErrDamaged).
 func Open(ctx context.Context, o Options) (*Store, error) {
 	s := &Store{
-		Limits: o.Limits.Defaults(), clock: o.Clock, observe: o.Observe, trouble: o.Trouble, uptime: o.Uptime,
+		Limits: o.Limits.Defaults(), clock: o.Clock, observe: o.Observe, trouble: o.Trouble, refused: o.Refused, uptime: o.Uptime,
 		requests: make(chan *request), stopped: make(chan struct{}), stop: make(chan struct{}),
 		deadline: make(chan struct{}, 1), attached: map[string]attachment{},
 	}
 	if s.observe == nil {
 		s.observe = func(Event) {}
+	}
+	if s.refused == nil {
+		s.refused = func(string, hubv1.Code) {}
 	}
 	if s.trouble == nil {
 		s.trouble = func(error) {}

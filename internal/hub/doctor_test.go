@@ -1,0 +1,95 @@
+package hub_test
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"cloop.dev/cloop/apis/hubv1"
+	"cloop.dev/cloop/internal/hub"
+	"cloop.dev/cloop/internal/hubclient"
+)
+
+func failedSync(s hubv1.Sync) bool { return s.State == hubv1.SyncFailed }
+
+func TestTheDoctorFindsAHubWell(t *testing.T) {
+	r := serve(t, nil)
+	pool, controller := r.pool("gpu", 1)
+	for _, err := range controller.PoolWatch(r.ctx(), hubclient.Hello{Instance: "c-0", Build: "1.2.0", Features: []string{hubv1.FeatureRunnerStates, hubv1.FeatureRunnerGone}}) {
+		check(t, err)
+		d, err := r.admin.Doctor(r.ctx())
+		check(t, err)
+		if d.Severity != hubv1.SeverityPass || !d.CheckedAt.Equal(r.clock.Now()) {
+			t.Errorf("the hub is %+v", d)
+		}
+		if f := findingOf(d, hubv1.FindingPools); f == nil || f.About != pool.Name || !strings.Contains(f.Found, "build 1.2.0 is in contact") {
+			t.Errorf("the pool is %+v", f)
+		}
+		break
+	}
+}
+
+func TestTheDoctorAndThePoolSayTheSame(t *testing.T) {
+	r := serve(t, func(o *hub.Options) {
+		o.Syncs = []hub.SyncConfig{{Name: "fleet", URL: "https://127.0.0.1:1/fleet.git"}}
+	})
+	pool, controller := r.pool("gpu", 1)
+	r.project("app", pool)
+	r.run("app")
+	find := func(id hubv1.FindingID, severity hubv1.Severity, found string) {
+		t.Helper()
+		d, err := r.admin.Doctor(r.ctx())
+		check(t, err)
+		f := findingOf(d, id)
+		if f == nil || f.Severity != severity || f.About != "gpu" || !strings.Contains(f.Found, found) {
+			t.Fatalf("found %+v of %+v", f, d.Findings)
+		}
+		shown, err := r.admin.GetPool(r.ctx(), "gpu")
+		check(t, err)
+		listed, err := r.admin.ListPools(r.ctx())
+		check(t, err)
+		all, err := r.admin.ListAllPools(r.ctx())
+		check(t, err)
+		for _, pool := range []hubv1.Pool{shown, listed[0], all[0]} {
+			if len(pool.Findings) == 0 || pool.Findings[0] != *f {
+				t.Errorf("the pool has %+v, want %+v", pool.Findings, f)
+			}
+		}
+		page := r.page("/metrics")
+		if want := `cloop_hub_doctor_findings{finding="` + string(id) + `",severity="` + string(severity) + `"} 1`; !strings.Contains(page, want) {
+			t.Errorf("no %s", want)
+		}
+	}
+	find(hubv1.FindingPoolsContact, hubv1.SeverityFail, "no controller has used")
+
+	for _, err := range controller.PoolWatch(r.ctx(), hubclient.Hello{Instance: "c-0", Build: "0.9.0", Features: []string{hubv1.FeatureRunnerStates}}) {
+		check(t, err)
+		find(hubv1.FindingPoolsProtocol, hubv1.SeverityWarn, "build 0.9.0, does not speak runner-gone")
+		check(t, controller.SetRefusal(r.ctx(), "quota exceeded"))
+		find(hubv1.FindingPoolsStorage, hubv1.SeverityWarn, "quota exceeded")
+		check(t, controller.SetRefusal(r.ctx(), ""))
+		r.clock.Step(10 * time.Minute)
+		find(hubv1.FindingPoolsCapacity, hubv1.SeverityWarn, "does not use the room")
+		if page := r.page("/metrics"); !strings.Contains(page, `cloop_executor_pool_oldest_wait_seconds{pool="gpu"} 600`) || !strings.Contains(page, `cloop_executor_pool_room{pool="gpu"} 1`) {
+			t.Error("the metrics do not have the wait or the room")
+		}
+		_, err := controller.MintRunner(r.ctx(), "runner-one")
+		check(t, err)
+		find(hubv1.FindingPoolsCapacity, hubv1.SeverityWarn, "has every runner that it may")
+		_, err = controller.MintRunner(r.ctx(), "runner-two")
+		wantCode(t, err, hubv1.CodePoolAtMaximum)
+		if page := r.page("/metrics"); !strings.Contains(page, `cloop_executor_pool_mint_refusals_total{code="pool_at_maximum",pool="gpu"} 1`) {
+			t.Error("the refusal is not counted")
+		}
+		break
+	}
+	until(t, r.admin.WatchSync(r.ctx(), "fleet"), "it has failed", failedSync)
+	d, err := r.admin.Doctor(r.ctx())
+	check(t, err)
+	if f := findingOf(d, hubv1.FindingSyncsFailed); f == nil || f.About != "fleet" || f.Severity != hubv1.SeverityFail {
+		t.Errorf("the sync is %+v", d.Findings)
+	}
+	if page := r.page("/metrics"); !strings.Contains(page, `cloop_fleet_sync_ready{sync="fleet"} 0`) || !strings.Contains(page, `cloop_fleet_syncs_total{state="failed",sync="fleet"} `) {
+		t.Error("the metrics do not have the sync")
+	}
+}

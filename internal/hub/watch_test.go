@@ -1,0 +1,138 @@
+package hub_test
+
+import (
+	"bufio"
+	"net/http"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+)
+
+// sse reads a stream a line at a time.
+type sse struct {
+	t      *testing.T
+	lines  *bufio.Reader
+	closed func() error
+}
+
+// open opens a watch as somebody who has the snapshot of an id.
+func (r *running) open(transport *http.Transport, path, last string) sse {
+	r.t.Helper()
+	request := r.request("GET", path, nil)
+	if last != "" {
+		request.Header.Set("Last-Event-ID", last)
+	}
+	response := r.send(transport, request)
+	if kind := response.Header.Get("Content-Type"); response.StatusCode != http.StatusOK || kind != "text/event-stream" {
+		r.t.Fatalf("a watch is answered %d with %s", response.StatusCode, kind)
+	}
+	return sse{r.t.(*testing.T), bufio.NewReader(response.Body), response.Body.Close}
+}
+
+// block is what comes until the next empty line.
+func (s sse) block() string {
+	s.t.Helper()
+	text := ""
+	for {
+		line, err := s.lines.ReadString('\n')
+		check(s.t, err)
+		if line == "\n" {
+			return text
+		}
+		text += line
+	}
+}
+
+func idOf(t *testing.T, block string) string {
+	t.Helper()
+	id, _, _ := strings.Cut(block, "\n")
+	if !regexp.MustCompile(`^id: \d+-[0-9a-f]{16}$`).MatchString(id) {
+		t.Fatalf("an event begins with %q", id)
+	}
+	return strings.TrimPrefix(id, "id: ")
+}
+
+func TestAWatchGoesOnFromWhatItsReaderHas(t *testing.T) {
+	r := serve(t, nil)
+	pool, _ := r.pool("gpu", 1)
+	transport := r.http2()
+	watch := r.open(transport, "/api/v1/pools/gpu/watch", "")
+	first := idOf(t, watch.block())
+	check(t, watch.closed())
+
+	// Nothing has changed: the stream begins and says no more.
+	watch = r.open(transport, "/api/v1/pools/gpu/watch", first)
+	if block := watch.block(); block != ": keep-alive\n" {
+		t.Fatalf("who has the newest snapshot is sent %q", block)
+	}
+	must(t)(r.admin.Cordon(r.ctx(), pool.ID, "node upgrades"))
+	block := watch.block()
+	second := idOf(t, block)
+	if second == first || !strings.Contains(block, "node upgrades") {
+		t.Fatalf("after a change it is sent %q", block)
+	}
+	check(t, watch.closed())
+
+	// Whoever missed something gets the whole snapshot at once.
+	for _, stale := range []string{first, "nonsense", second + "0"} {
+		watch = r.open(transport, "/api/v1/pools/gpu/watch", stale)
+		if block := watch.block(); block != ": keep-alive\n" || idOf(t, watch.block()) != second {
+			t.Errorf("who has %s is sent %q", stale, block)
+		}
+		check(t, watch.closed())
+	}
+}
+
+func TestAnIdleWatchSaysThatItIsOpen(t *testing.T) {
+	r := serve(t, nil)
+	r.pool("gpu", 1)
+	watch := r.open(r.http2(), "/api/v1/pools/gpu/watch", "")
+	idOf(t, watch.block())
+	blocks := make(chan string)
+	go func() { blocks <- watch.block() }()
+	// The stream may not have begun to wait: another 15 s pass then.
+	for tries := 0; ; tries++ {
+		r.clock.Step(15 * time.Second)
+		select {
+		case block := <-blocks:
+			if block != ": keep-alive\n" {
+				t.Errorf("it says %q", block)
+			}
+			return
+		case <-time.After(100 * time.Millisecond):
+			if tries == 50 {
+				t.Fatal("it says nothing")
+			}
+		}
+	}
+}
+
+func TestStreamsAndRequestsAreCountedByRoute(t *testing.T) {
+	r := serve(t, nil)
+	r.pool("gpu", 1)
+	watch := r.open(r.http2(), "/api/v1/pools/gpu/watch", "")
+	watch.block()
+	must(t)(r.admin.GetPool(r.ctx(), "gpu"))
+	_, _ = r.admin.GetPool(r.ctx(), "some-secret-name")
+	_ = r.page("/a/path/that/nobody/serves")
+	page := r.page("/metrics")
+	for _, want := range []string{
+		`cloop_http_streams{route="GET /api/v1/pools/{pool}/watch"} 1`,
+		`cloop_http_requests_total{route="GET /api/v1/pools/{pool}",status="200"} 1`,
+		`cloop_http_requests_total{route="GET /api/v1/pools/{pool}",status="404"} 1`,
+		`cloop_http_requests_total{route="other",status="404"} 1`,
+		`cloop_http_request_duration_seconds_count{route="GET /api/v1/pools/{pool}"} 2`,
+		`cloop_hub_ready 1`, `cloop_hub_database_writable 1`,
+	} {
+		if !strings.Contains(page, want) {
+			t.Errorf("there is no %s", want)
+		}
+	}
+	if strings.Contains(page, "some-secret-name") || strings.Contains(page, "nobody") {
+		t.Error("a label holds what a request said")
+	}
+	check(t, watch.closed())
+	for strings.Contains(r.page("/metrics"), `cloop_http_streams{route="GET /api/v1/pools/{pool}/watch"} 1`) { //nolint:revive // it waits
+	}
+}
