@@ -41,7 +41,7 @@ type hub struct {
 
 type noSyncs struct{}
 
-func (noSyncs) Reconcile(string) {}
+func (noSyncs) Reconcile(context.Context, string) error { return nil }
 
 func check(t testing.TB, err error) {
 	t.Helper()
