@@ -115,16 +115,16 @@ func (r reader) snapshot(ctx context.Context, options *sql.TxOptions) (*sql.Tx, 
 	return retried(func() (*sql.Tx, error) { return r.db.BeginTx(ctx, options) })
 }
 
-// idleReaders is how many connections wait to be read from, each of which may
-// have been lost.
-const idleReaders = 4
+// readers is how many connections there are to read from at most, each of which
+// may have been lost.
+const readers = 8
 
 // retried reads again where it failed because the connection was lost: a server
 // that starts again, or a firewall, ends connections that nobody uses.
 func retried[T any](read func() (T, error)) (T, error) {
 	for tries := 0; ; tries++ {
 		out, err := read()
-		if err == nil || tries == idleReaders || !lost(err) {
+		if err == nil || tries == readers || !lost(err) {
 			return out, err
 		}
 	}

@@ -8,7 +8,6 @@ import (
 	"net"
 	"net/url"
 	"os"
-	"runtime"
 	"strings"
 	"time"
 
@@ -84,6 +83,8 @@ func databaseConfig(text string) (*pgx.ConnConfig, error) {
 	set("tcp_keepalives_idle", "5")
 	set("tcp_keepalives_interval", "2")
 	set("tcp_keepalives_count", "3")
+	// A plan for each value of an argument would cost more than the statements.
+	set("plan_cache_mode", "force_generic_plan")
 	// Whatever the server's default is: what is answered with success is on disk.
 	config.RuntimeParams["synchronous_commit"] = "on"
 	return config, nil
@@ -107,8 +108,11 @@ func openPostgres(ctx context.Context, text, member string, clock clock.PassiveC
 		"default_transaction_read_only": "on", "statement_timeout": milliseconds(readTimeout),
 		"idle_in_transaction_session_timeout": milliseconds(readTimeout),
 	})
-	p.read.SetMaxOpenConns(max(8, 2*runtime.GOMAXPROCS(0)))
-	p.read.SetMaxIdleConns(idleReaders)
+	// A connection is a process of the server and costs milliseconds to make, so
+	// what a burst of questions needs stays for a while.
+	p.read.SetMaxOpenConns(readers)
+	p.read.SetMaxIdleConns(readers)
+	p.read.SetConnMaxIdleTime(time.Minute)
 	err = p.check(ctx)
 	if err == nil {
 		err = migrate(ctx, p)

@@ -12,6 +12,9 @@ import (
 // lets go of what it can. Nothing is left for a later step, so a crash between
 // two steps cannot happen.
 func (tx *Tx) settlePool(id string) error {
+	if restless, _, err := first(tx.ctx, tx, scanFlag, selectRestless, id); err != nil || !restless {
+		return err
+	}
 	pool, err := findPool(context.Background(), tx, id)
 	if err != nil {
 		return err
@@ -23,6 +26,19 @@ func (tx *Tx) settlePool(id string) error {
 		return tx.drain(pool)
 	}
 	return nil
+}
+
+// selectRestless says whether there may be something to do. Nearly every change
+// asks it, and nearly always there is not.
+const selectRestless = `SELECT p.state = 'draining' OR p.state = 'active' AND p.cordon_reason IS NULL AND p.git_cordon_reason IS NULL
+	AND EXISTS (SELECT 1 FROM runs u WHERE u.pool_id = p.id AND u.settled_at IS NULL AND u.state = 'queued')
+	AND EXISTS (SELECT 1 FROM runners r WHERE r.pool_id = p.id AND r.state <> 'retired' AND r.state = 'idle')
+	FROM pools p WHERE p.id = ?`
+
+func scanFlag(row scanner) (bool, error) {
+	var flag bool
+	err := row.Scan(&flag)
+	return flag, err
 }
 
 // queuePage is how many runs of a queue are read at a time where the runners may
