@@ -198,6 +198,37 @@ func TestErrorsSayWhatToDo(t *testing.T) {
 	}
 }
 
+// A database's URL may hold a password, which no command line and no message may.
+func TestTheDatabasesPasswordIsOnNoCommandLine(t *testing.T) {
+	dir := t.TempDir()
+	file := filepath.Join(dir, "url")
+	if err := os.WriteFile(file, []byte("postgres://u:hunter2@127.0.0.1:1/x\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for name, test := range map[string]struct {
+		env  string
+		args []string
+		code int
+		says string
+	}{
+		"a password":   {"", []string{"--database-url", "postgres://u:hunter2@127.0.0.1:1/x"}, 2, "--database-url-file"},
+		"two":          {"", []string{"--database-url", "postgres://u@127.0.0.1:1/x", "--database-url-file", file}, 2, "two databases"},
+		"none":         {"", []string{"--database-url", "mysql://u@h/x"}, 2, "the database URL is not valid"},
+		"a file":       {"", []string{"--database-url-file", file}, 2, "is the server up"},
+		"no file":      {"", []string{"--database-url-file", file + "x"}, 2, "read the database URL"},
+		"environment":  {"postgres://u:hunter2@127.0.0.1:1/x", nil, 2, "is the server up"},
+		"flag and env": {"mysql://u:hunter2@h/x", []string{"--database-url", "postgres://u@127.0.0.1:1/x"}, 2, "is the server up"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Setenv("CLOOP_DATABASE_URL", test.env)
+			got := cloop(t, append([]string{"hub", "serve", "--addr", "127.0.0.1:0", "--data-dir", filepath.Join(dir, "hub")}, test.args...)...)
+			if got.code != test.code || !strings.Contains(got.stderr, test.says) || strings.Contains(got.stderr, "hunter2") {
+				t.Errorf("exit code %d, %q does not say %q, or says too much", got.code, got.stderr, test.says)
+			}
+		})
+	}
+}
+
 // What a newcomer types wrong is answered with what is right.
 func TestUsageSaysWhatIsRight(t *testing.T) {
 	noHub(t)

@@ -78,3 +78,14 @@ func MigrationsOf(engine string) (names []string, err error) {
 	}
 	return names, err
 }
+
+// SettleListening hands out what waits for runners that listen to this member,
+// as it does when it hears that a pool changed.
+func (s *Store) SettleListening(ctx context.Context) error {
+	for pool := range s.attachedPools() {
+		if err := s.settleListening(ctx, pool); err != nil {
+			return err
+		}
+	}
+	return nil
+}

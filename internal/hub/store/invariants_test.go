@@ -4,8 +4,10 @@ import (
 	"context"
 	"flag"
 	"fmt"
+	"maps"
 	"os"
 	"strconv"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -23,8 +25,13 @@ import (
 type machine struct {
 	options store.Options
 	clock   *testclock.FakeClock
-	s       *store.Store
-	look    looker
+	// up is how long the machine has been up, which nobody sets.
+	up atomic.Int64
+	s  *store.Store
+	// other is a second member on the same database, if there is one; the two
+	// change places.
+	other *store.Store
+	look  looker
 
 	pool        string
 	credentials []store.Credential
@@ -32,8 +39,9 @@ type machine struct {
 	// redeemed: token → how often it enrolled somebody.
 	redeemed map[string]int
 	runners  []store.Runner
-	detach   map[string]func()
-	runs     []string
+	// detach: runner id → what ends its watch, and at which member it is.
+	detach map[string]watch
+	runs   []string
 	// settled: run id → how it ended, which may never change.
 	settled map[string]string
 	// holding: run id → the runner that held it when last looked at.
@@ -52,7 +60,7 @@ var background = context.Background()
 
 func newMachine(t *rapid.T, o store.Options) *machine {
 	m := &machine{
-		options: o, clock: newClock(), redeemed: map[string]int{}, settled: map[string]string{}, detach: map[string]func(){},
+		options: o, clock: newClock(), redeemed: map[string]int{}, settled: map[string]string{}, detach: map[string]watch{},
 		holding: map[string]string{}, contact: map[string]time.Time{}, left: map[string]bool{}, projects: map[string]string{},
 	}
 	m.openStore(t)
@@ -70,13 +78,34 @@ func newMachine(t *rapid.T, o store.Options) *machine {
 func (m *machine) openStore(t *rapid.T) {
 	var err error
 	m.options.Clock, m.options.Limits = m.clock, store.Limits{Retention: retention}
+	m.options.Uptime = func() time.Duration { return time.Duration(m.up.Load()) }
 	m.s, err = store.Open(background, m.options)
 	m.ok(t, err)
-	m.look, err = look(m.options)
-	m.ok(t, err)
+	if m.look.DB == nil {
+		m.look, err = look(m.options)
+		m.ok(t, err)
+		m.look.SetMaxOpenConns(1)
+	}
 }
 
-func (m *machine) close() { _, _ = m.look.Close(), m.s.Close() }
+func (m *machine) close() {
+	_, _ = m.look.Close(), m.s.Close()
+	if m.other != nil {
+		_ = m.other.Close()
+	}
+}
+
+// watch is a runner's at a member.
+type watch struct {
+	at   *store.Store
+	stop func()
+}
+
+// passes lets time pass.
+func (m *machine) passes(d time.Duration) {
+	m.up.Add(int64(d))
+	m.clock.Step(d)
+}
 
 func (m *machine) createPool(t *rapid.T) {
 	out, err := m.s.CreatePool(background, admin, "", hubv1.CreatePoolRequest{Name: "gpu", PoolDefinition: hubv1.PoolDefinition{
@@ -165,14 +194,14 @@ func (m *machine) Enroll(t *rapid.T) {
 
 func (m *machine) Listen(t *rapid.T) {
 	r := pick(t, m.runners, "runner")
-	if stop := m.detach[r.ID]; stop != nil {
-		stop()
+	if w, is := m.detach[r.ID]; is {
+		w.stop()
 		delete(m.detach, r.ID)
 		return
 	}
 	stop, err := m.s.Attach(background, r)
 	m.ok(t, err)
-	m.detach[r.ID] = stop
+	m.detach[r.ID] = watch{m.s, stop}
 }
 
 func (m *machine) StartRun(t *rapid.T) {
@@ -213,7 +242,7 @@ func (m *machine) Spawn(t *rapid.T) {
 	m.contact[r.ID] = m.clock.Now()
 	stop, err := m.s.Attach(background, r)
 	m.ok(t, err)
-	m.detach[r.ID] = stop
+	m.detach[r.ID] = watch{m.s, stop}
 }
 
 // holder is a runner with the run that it holds.
@@ -400,7 +429,7 @@ func (m *machine) Recreate(t *rapid.T) {
 
 func (m *machine) TimePasses(t *rapid.T) {
 	steps := []time.Duration{time.Second, m.s.Limits.Margin, m.s.Limits.Lease / 2, m.s.Limits.StartTimeout, m.s.Limits.IdleRetire, retention.Runs}
-	m.clock.Step(rapid.SampledFrom(steps).Draw(t, "step"))
+	m.passes(rapid.SampledFrom(steps).Draw(t, "step"))
 	if rapid.Bool().Draw(t, "timer") {
 		m.expire(t)
 	}
@@ -413,10 +442,27 @@ func (m *machine) expire(t *rapid.T) {
 	}
 }
 
-// Restart ends the hub between two transactions, as a crash does.
+// ClockIsSet sets the clock, which leases and deadlines follow.
+func (m *machine) ClockIsSet(t *rapid.T) {
+	by := rapid.SampledFrom([]time.Duration{-30 * time.Minute, -5 * time.Second, 5 * time.Second, 30 * time.Minute}).Draw(t, "by")
+	m.clock.SetTime(m.clock.Now().Add(by))
+	for id, at := range m.contact {
+		m.contact[id] = at.Add(by)
+	}
+	for i := range m.tokens {
+		m.tokens[i].ExpiresAt = m.tokens[i].ExpiresAt.Add(by)
+	}
+	m.ok(t, m.s.KeepTime(background))
+}
+
+// Restart ends a hub between two transactions, told to or by a crash.
 func (m *machine) Restart(t *rapid.T) {
-	m.close()
-	m.detach = map[string]func(){}
+	if rapid.Bool().Draw(t, "crash") {
+		m.s.Vanish()
+	} else {
+		m.ok(t, m.s.Close())
+	}
+	maps.DeleteFunc(m.detach, func(_ string, w watch) bool { return w.at == m.s })
 	m.openStore(t)
 }
 
@@ -449,6 +495,11 @@ func (m *machine) Check(t *rapid.T) {
 		WHERE c.revoked_at IS NOT NULL AND r.state <> 'retired'`)
 	none("runs are on another project's volume", `SELECT COUNT(*) FROM runs u JOIN runners r ON r.id = u.runner_id
 		WHERE r.holds <> '' AND r.holds_project <> u.project_id`)
+	for _, s := range []*store.Store{m.s, m.other} {
+		if s != nil {
+			m.ok(t, s.SettleListening(background)) // as it does when it hears of a change
+		}
+	}
 	m.checkHandOff(t)
 	m.checkSettled(t)
 	m.checkFence(t)
@@ -498,7 +549,7 @@ func (m *machine) end(t *rapid.T) {
 			break
 		}
 		if wait := at.Sub(m.clock.Now()); wait > 0 {
-			m.clock.Step(wait + time.Hour)
+			m.passes(wait + time.Hour)
 		}
 		m.expire(t)
 		m.Check(t)
@@ -522,17 +573,22 @@ func testInvariantsHoldInAnyOrder(t *testing.T) {
 		defer remove()
 		m := newMachine(t, o)
 		defer func() { m.close() }()
-		t.Repeat(map[string]func(*rapid.T){
-			"": m.Check, "mint": m.Mint, "enroll": m.Enroll, "listen": m.Listen, "start": m.StartRun, "cancel": m.Cancel,
-			"started": m.Started, "result": m.Result, "kill": m.Kill, "confused": m.Confused, "spawn": m.Spawn, "heartbeat": m.Heartbeat, "bye": m.Bye,
-			"retire": m.Retire, "gone": m.Gone, "cordon": m.Cordon, "resize": m.Resize, "git": m.Git, "revoke": m.Revoke,
-			"rotate": m.Rotate, "finish rotation": m.FinishRotation, "revoke credential": m.RevokeCredential,
-			"recreate": m.Recreate, "time": m.TimePasses, "restart": m.Restart, "prune": m.Prune,
-			// Twice, so that runs reach runners often.
-			"spawn again": m.Spawn, "start again": m.StartRun, "started again": m.Started,
-		})
+		t.Repeat(m.actions())
 		m.end(t)
 	})
+}
+
+// actions are all that may happen.
+func (m *machine) actions() map[string]func(*rapid.T) {
+	return map[string]func(*rapid.T){
+		"": m.Check, "mint": m.Mint, "enroll": m.Enroll, "listen": m.Listen, "start": m.StartRun, "cancel": m.Cancel,
+		"started": m.Started, "result": m.Result, "kill": m.Kill, "confused": m.Confused, "spawn": m.Spawn, "heartbeat": m.Heartbeat, "bye": m.Bye,
+		"retire": m.Retire, "gone": m.Gone, "cordon": m.Cordon, "resize": m.Resize, "git": m.Git, "revoke": m.Revoke,
+		"rotate": m.Rotate, "finish rotation": m.FinishRotation, "revoke credential": m.RevokeCredential,
+		"recreate": m.Recreate, "time": m.TimePasses, "clock": m.ClockIsSet, "restart": m.Restart, "prune": m.Prune,
+		// Twice, so that runs reach runners often.
+		"spawn again": m.Spawn, "start again": m.StartRun, "started again": m.Started,
+	}
 }
 
 // somewhere is an empty database, until it is removed.
@@ -564,4 +620,50 @@ func checkOften(t *testing.T, property func(*rapid.T)) {
 		defer func() { check(t, checks.Set(was)) }()
 	}
 	rapid.Check(t, property)
+}
+
+// About PostgreSQL: the same holds over two members that share a database,
+// whichever does what, whatever connection is lost and whoever is taken for
+// dead.
+func TestInvariantsHoldOverTwoMembers(t *testing.T) {
+	postgrestest.Shared(t)
+	t.Run("postgres", func(t *testing.T) {
+		checkOften(t, func(t *rapid.T) {
+			o, remove := somewhere(t)
+			defer remove()
+			m := newMachine(t, o)
+			defer func() { m.close() }()
+			m.other = m.s
+			m.openStore(t)
+			actions := m.actions()
+			actions["signs of life"], actions["lost connections"] = m.Beat, m.LoseConnections
+			for name, do := range actions {
+				if name == "" {
+					continue
+				}
+				actions[name] = func(t *rapid.T) {
+					if rapid.Bool().Draw(t, "at the other") {
+						m.s, m.other = m.other, m.s
+					}
+					do(t)
+				}
+			}
+			t.Repeat(actions)
+			m.end(t)
+		})
+	})
+}
+
+// Beat is a sign of life of one member. After a long time without one the other
+// is taken for dead, and comes back with its own.
+func (m *machine) Beat(t *rapid.T) {
+	m.ok(t, m.s.Beat(background))
+	if m.count(t, "SELECT COUNT(*) FROM members WHERE id = ?", m.s.MemberID()) != 1 {
+		t.Fatal("a member that gave a sign of life is none")
+	}
+}
+
+// LoseConnections ends every connection that the members have.
+func (m *machine) LoseConnections(t *rapid.T) {
+	m.count(t, "SELECT COUNT(pg_terminate_backend(pid, 5000)) FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid()")
 }

@@ -95,14 +95,16 @@ func (s *Store) heard(payload string) {
 	if member == s.members.id {
 		return
 	}
-	topics := map[string]struct{}{}
+	topics, attached := map[string]struct{}{}, s.attachedPools()
 	for topic := range strings.SplitSeq(text, "\n") {
 		topics[topic] = struct{}{}
 		if topic == membersTopic {
 			s.members.hurry()
 		}
-		if pool, is := strings.CutPrefix(topic, PoolTopic("")); is && s.attachedIn(pool) {
-			s.considerLater(pool)
+		if pool, is := strings.CutPrefix(topic, PoolTopic("")); is {
+			if _, listens := attached[pool]; listens {
+				s.considerLater(pool)
+			}
 		}
 	}
 	s.Bus.publish(topics)
@@ -113,27 +115,20 @@ func (s *Store) heardAll() {
 	s.considerAttached()
 }
 
-// attachedIn says whether a runner of the pool has a watch open here.
-func (s *Store) attachedIn(pool string) bool {
+// attachedPools are those of which a runner has a watch open here.
+func (s *Store) attachedPools() map[string]struct{} {
 	s.attachedMu.Lock()
 	defer s.attachedMu.Unlock()
-	for _, a := range s.attached {
-		if a.pool == pool {
-			return true
-		}
-	}
-	return false
-}
-
-// considerAttached looks at every pool of which a runner has a watch open here.
-func (s *Store) considerAttached() {
-	s.attachedMu.Lock()
 	pools := map[string]struct{}{}
 	for _, a := range s.attached {
 		pools[a.pool] = struct{}{}
 	}
-	s.attachedMu.Unlock()
-	for pool := range pools {
+	return pools
+}
+
+// considerAttached looks at every pool of which a runner has a watch open here.
+func (s *Store) considerAttached() {
+	for pool := range s.attachedPools() {
 		s.considerLater(pool)
 	}
 }
