@@ -9,7 +9,9 @@ import (
 	"cloop.dev/cloop/apis/hubv1"
 )
 
-func TestPatientsHaveWhatTheDoctorJudges(t *testing.T) {
+func TestPatientsHaveWhatTheDoctorJudges(t *testing.T) { both(t, testPatientsHaveWhatTheDoctorJudges) }
+
+func testPatientsHaveWhatTheDoctorJudges(t *testing.T) {
 	w := newWorld(t, 2)
 	ctx := context.Background()
 	w.arrive(t, "c-0")
