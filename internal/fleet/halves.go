@@ -77,12 +77,12 @@ func (c *checker) definitions() map[string]*half {
 func (c *checker) compareHubs(defined map[string]*half) {
 	first := map[string]*half{}
 	for _, pool := range c.pools {
-		address := hubAddress(pool.hubURL)
+		address := HubAddress(pool.hubURL)
 		if address == "" {
 			continue
 		}
 		if hub := defined[pool.hubPool]; hub != nil && hub.hubURL != "" {
-			if hubAddress(hub.hubURL) != address {
+			if HubAddress(hub.hubURL) != address {
 				c.find(pool.subject, pool.problem(RuleHubURLDisagrees, "spec.hubURL", fmt.Sprintf("the HubPool is pushed to %s (%s:%d)", hub.hubURL, hub.file, hub.line)))
 			}
 			continue
@@ -90,14 +90,14 @@ func (c *checker) compareHubs(defined map[string]*half) {
 		before := first[pool.hubPool]
 		if before == nil {
 			first[pool.hubPool] = pool
-		} else if hubAddress(before.hubURL) != address {
+		} else if HubAddress(before.hubURL) != address {
 			c.find(pool.subject, pool.problem(RuleHubURLsDiffer, "spec.hubURL", fmt.Sprintf("%s serves hub pool %s at %s (%s:%d)", before.object, pool.hubPool, before.hubURL, before.file, before.line)))
 		}
 	}
 }
 
-// hubAddress is equal for addresses that are spelt in several ways.
-func hubAddress(text string) string {
+// HubAddress is equal for addresses that are spelt in several ways.
+func HubAddress(text string) string {
 	address, err := url.Parse(strings.TrimRight(text, "/"))
 	if err != nil {
 		return text

@@ -1,13 +1,13 @@
 package diff
 
 import (
+	"encoding/json"
 	"math/big"
 	"slices"
 	"time"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
-	"cloop.dev/cloop/apis/v1alpha1"
 	"cloop.dev/cloop/internal/fleet"
 )
 
@@ -19,16 +19,18 @@ const (
 	// Destructive takes away what no other commit gives back: a volume, the hub or
 	// the credential that a pool lives by, what a sync prunes.
 	Destructive Class = "destructive"
-	// Lower allows less than before: fewer runners, fewer people, fewer rights.
-	Lower Class = "lower"
-	// Raise allows more than before.
+	// Raise allows more than before: more runners, more people, more rights, less
+	// that is checked. What gives one thing and takes another is one too: whoever
+	// loses something notices that by themselves.
 	Raise Class = "raise"
+	// Lower allows less than before.
+	Lower Class = "lower"
 	// Neutral is another way to do as much.
 	Neutral Class = "neutral"
 )
 
 // Classes lists all classes, the gravest first.
-func Classes() []Class { return []Class{Destructive, Lower, Raise, Neutral} }
+func Classes() []Class { return []Class{Destructive, Raise, Lower, Neutral} }
 
 // gravest is the first of Classes that is among some; Neutral of none.
 func gravest(some ...Class) Class {
@@ -54,26 +56,42 @@ type judge struct {
 	about string
 	// hidden values are never shown.
 	hidden bool
-	of     func(change) Class
+	// takes says whether a value is one that the field may have: a server refuses
+	// any other, which changes nothing then. nil: any value may be.
+	takes func(any) bool
+	of    func(change) Class
+}
+
+// class of a change; Neutral where a value is none that the field may have.
+func (j judge) class(c change) Class {
+	for _, value := range []any{c.from, c.to} {
+		if value != nil && j.takes != nil && !j.takes(value) {
+			return Neutral
+		}
+	}
+	return j.of(c)
+}
+
+// with is the judge with another decision, which it says more of.
+func (j judge) with(more string, of func(change) Class) judge {
+	j.about, j.of = j.about+more, of
+	return j
 }
 
 func always(class Class, about string) judge {
 	return judge{about: about, of: func(change) Class { return class }}
 }
 
-// amounts compares numbers; absent is what an absent field stands for.
-func amounts(absent func(change, bool) *big.Rat, about string) judge {
-	return judge{about: about, of: func(c change) Class {
-		from, to := fleet.Amount(c.from), fleet.Amount(c.to)
-		if from == nil {
-			from = absent(c, false)
-		}
-		if to == nil {
-			to = absent(c, true)
-		}
-		return direction(from, to)
-	}}
+func isWhole(value any) bool {
+	_, text := value.(string)
+	return !text && isAmount(value)
 }
+
+func isAmount(value any) bool   { return fleet.Amount(value) != nil }
+func isSwitch(value any) bool   { _, ok := value.(bool); return ok }
+func isText(value any) bool     { _, ok := value.(string); return ok }
+func isList(value any) bool     { _, ok := value.([]any); return ok }
+func isDuration(value any) bool { return seconds(value) != nil }
 
 // direction is of two amounts; nil is without a bound.
 func direction(from, to *big.Rat) Class {
@@ -94,69 +112,96 @@ func direction(from, to *big.Rat) Class {
 	return Neutral
 }
 
-func zero(change, bool) *big.Rat      { return new(big.Rat) }
-func unbounded(change, bool) *big.Rat { return nil }
+// amount of a field, and nothing where it is absent.
+func amount(value any) *big.Rat {
+	if found := fleet.Amount(value); found != nil {
+		return found
+	}
+	return new(big.Rat)
+}
 
 var (
 	neutral = always(Neutral, "`neutral`")
-	// counted is a number whose absence means none.
-	counted = amounts(zero, "`raise` when it grows, `lower` when it shrinks")
+	// summed is an amount whose absence means none; counted is such a number.
+	summed = judge{about: "`raise` when it grows, `lower` when it shrinks", takes: isAmount, of: func(c change) Class {
+		return direction(amount(c.from), amount(c.to))
+	}}
+	counted = judge{about: summed.about, takes: isWhole, of: summed.of}
 	// capped is a bound whose absence means that there is none.
-	capped = amounts(unbounded, "`raise` when it grows or goes, `lower` when it shrinks or comes")
+	capped = judge{about: "`raise` when it grows or goes, `lower` when it shrinks or comes", takes: isAmount, of: func(c change) Class {
+		return direction(fleet.Amount(c.from), fleet.Amount(c.to))
+	}}
 	// nonZero is a bound of which nothing means that there is none.
-	nonZero = judge{about: "`raise` when it grows or becomes 0, which is no bound, `lower` when it shrinks", of: func(c change) Class {
+	nonZero = judge{about: "`raise` when it grows or becomes 0, which is no bound, `lower` when it shrinks", takes: isWhole, of: func(c change) Class {
 		bound := func(value any) *big.Rat {
-			if amount := fleet.Amount(value); amount != nil && amount.Sign() != 0 {
-				return amount
+			if found := amount(value); found.Sign() != 0 {
+				return found
 			}
 			return nil
 		}
 		return direction(bound(c.from), bound(c.to))
 	}}
-	lasting = judge{about: "`raise` when it is longer, `lower` when it is shorter", of: func(c change) Class {
+	lasting = judge{about: "`raise` when it is longer, `lower` when it is shorter", takes: isDuration, of: func(c change) Class {
 		return direction(seconds(c.from), seconds(c.to))
 	}}
-	// volumes is the switch for what outlives a runner.
-	volumes = judge{about: "`raise` when it is turned on; `destructive` when it is turned off or goes: reclaimPolicy decides what becomes of the volumes", of: func(c change) Class {
-		return onOff(c, Raise, Destructive)
-	}}
 	// granted is a switch that gives something while it is on.
-	granted = judge{about: "`raise` when it is turned on, `lower` when it is turned off", of: func(c change) Class {
+	granted = judge{about: "`raise` when it is turned on, `lower` when it is turned off", takes: isSwitch, of: func(c change) Class {
 		return onOff(c, Raise, Lower)
 	}}
 	// halting is a switch that stops something while it is on.
-	halting = judge{about: "`lower` when it is turned on, `raise` when it is turned off", of: func(c change) Class {
+	halting = judge{about: "`lower` when it is turned on, `raise` when it is turned off", takes: isSwitch, of: func(c change) Class {
 		return onOff(c, Lower, Raise)
 	}}
 	// entries is a set of which each entry gives something.
-	entries = judge{about: "`lower` when an entry goes, else `raise`", of: func(c change) Class { return setClass(c, false) }}
-	// audience is such a set; empty, it gives to everybody.
-	audience = judge{about: "`lower` when an entry goes, or the first comes; `raise` when one is added, or the last goes: empty means any project", of: func(c change) Class { return setClass(c, true) }}
-	// owner restricts whose projects run.
-	owner = judge{about: "`raise` when it goes, else `lower`: only projects that the owner may read run", of: func(c change) Class {
-		if text(c.to) == "" {
-			return Raise
-		}
-		return Lower
+	entries = judge{about: "`raise` when an entry comes, else `lower`", takes: isList, of: func(c change) Class {
+		return setClass(set(c.from), set(c.to))
 	}}
-	// label gives grants and meets requirements.
-	label = judge{about: "`raise` when it comes, `lower` when it goes or changes: grants and requirements use it", of: func(c change) Class {
-		if c.from == nil {
+	// exempt is a set of which each entry takes something out.
+	exempt = judge{about: "`raise` when an entry goes, else `lower`: Git leaves alone what it names", takes: isList, of: func(c change) Class {
+		return setClass(set(c.to), set(c.from))
+	}}
+	// audience is a set of entries that, empty, gives to everybody.
+	audience = judge{about: "`raise` when an entry comes, or the last goes: empty means any project; else `lower`", takes: isList, of: func(c change) Class {
+		switch from, to := set(c.from), set(c.to); {
+		case len(to) == 0:
 			return Raise
+		case len(from) == 0:
+			return Lower
+		default:
+			return setClass(from, to)
 		}
-		return Lower
+	}}
+	// gives is a value that gives something of its own while it is there.
+	gives = judge{about: "`raise` when it comes or changes, `lower` when it goes", takes: isText, of: func(c change) Class {
+		if c.to == nil || c.to == "" {
+			return Lower
+		}
+		return Raise
 	}}
 )
 
-// kept is destructive once there was a value that something lives by.
-func kept(about string) judge {
-	return judge{about: "`destructive` when it changes or goes: " + about, of: func(c change) Class {
-		if text(c.from) == "" {
+// guards is a value that bounds something while it is there.
+func guards(about string) judge {
+	return judge{about: "`lower` when it comes, `raise` when it changes or goes: " + about, takes: isText, of: func(c change) Class {
+		if c.from == nil || c.from == "" {
+			return Lower
+		}
+		return Raise
+	}}
+}
+
+// kept is destructive once there was a value that something lives by; same gives
+// equal texts for values of one meaning.
+func kept(same func(string) string, about string) judge {
+	return judge{about: "`destructive` when it changes or goes: " + about, takes: isText, of: func(c change) Class {
+		if from := text(c.from); from == "" || same(from) == same(text(c.to)) {
 			return Neutral
 		}
 		return Destructive
 	}}
 }
+
+func asWritten(text string) string { return text }
 
 func onOff(c change, on, off Class) Class {
 	switch {
@@ -181,121 +226,27 @@ func seconds(value any) *big.Rat {
 	return new(big.Rat).SetInt64(int64(duration))
 }
 
-func setClass(c change, emptyIsAll bool) Class {
-	from, to := set(c.from), set(c.to)
-	switch {
-	case emptyIsAll && len(to) == 0:
-		return Raise
-	case emptyIsAll && len(from) == 0:
-		return Lower
-	}
-	for entry := range from {
-		if !to[entry] {
-			return Lower
+// setClass is of two sets of which each entry gives something.
+func setClass(from, to map[string]bool) Class {
+	for entry := range to {
+		if !from[entry] {
+			return Raise
 		}
 	}
-	return Raise
+	if len(to) < len(from) {
+		return Lower
+	}
+	return Neutral
 }
 
+// set are the elements of a list, each as JSON.
 func set(value any) map[string]bool {
 	list, _ := value.([]any)
 	found := map[string]bool{}
 	for _, element := range list {
-		if entry, ok := element.(string); ok {
-			found[entry] = true
+		if data, err := json.Marshal(element); err == nil {
+			found[string(data)] = true
 		}
 	}
 	return found
-}
-
-// maximum of an ExecutorPool also bounds its volumes, unless maxClaims does.
-func maximum(c change) Class {
-	class := counted.of(c)
-	if class == Lower && deletesBeyond(c.before, c.after) {
-		return Destructive
-	}
-	return class
-}
-
-// claims compares what bounds the volumes.
-func claims(c change) Class {
-	class := direction(claimsOf(c.before), claimsOf(c.after))
-	if class == Lower && deletesVolumes(c.before) && deletesVolumes(c.after) {
-		return Destructive
-	}
-	return class
-}
-
-// deletesBeyond says whether volumes beyond the bound are deleted, and the bound
-// is smaller than it was.
-func deletesBeyond(before, after *unstructured.Unstructured) bool {
-	return deletesVolumes(before) && deletesVolumes(after) && direction(claimsOf(before), claimsOf(after)) == Lower
-}
-
-func hasVolumes(pool *unstructured.Unstructured) bool {
-	enabled, _, _ := unstructured.NestedBool(pool.Object, "spec", "persistence", "enabled")
-	return enabled
-}
-
-func retains(pool *unstructured.Unstructured) bool {
-	policy, _, _ := unstructured.NestedString(pool.Object, "spec", "persistence", "reclaimPolicy")
-	return policy == v1alpha1.ReclaimRetain
-}
-
-// deletesVolumes says whether the pool has volumes and deletes those that it no
-// longer needs.
-func deletesVolumes(pool *unstructured.Unstructured) bool { return hasVolumes(pool) && !retains(pool) }
-
-// claimsOf is how many volumes a pool keeps at most.
-func claimsOf(pool *unstructured.Unstructured) *big.Rat {
-	for _, path := range [][]string{{"spec", "persistence", "maxClaims"}, {"spec", "maxRunners"}} {
-		if value, found, _ := unstructured.NestedFieldNoCopy(pool.Object, path...); found {
-			if amount := fleet.Amount(value); amount != nil {
-				return amount
-			}
-		}
-	}
-	return new(big.Rat)
-}
-
-// reclaim is destructive for volumes that were to be kept.
-func reclaim(c change) Class {
-	if text(c.from) == v1alpha1.ReclaimRetain && hasVolumes(c.before) {
-		return Destructive
-	}
-	return Neutral
-}
-
-func forceDelete(c change) Class {
-	if text(c.to) == "true" {
-		return Destructive
-	}
-	return Neutral
-}
-
-func cordoned(c change) Class {
-	switch {
-	case c.from == nil:
-		return Lower
-	case c.to == nil:
-		return Raise
-	}
-	return Neutral
-}
-
-func pruning(c change) Class {
-	if c.to == true {
-		return Destructive
-	}
-	return Neutral
-}
-
-func verification(c change) Class {
-	switch {
-	case c.to == nil:
-		return Raise
-	case c.from == nil:
-		return Lower
-	}
-	return Neutral
 }

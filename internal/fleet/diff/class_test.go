@@ -120,7 +120,31 @@ func TestClassesOfFields(t *testing.T) {
 		{"a hub at all", pool, "{}", "hubURL: https://b", "/spec/hubURL", diff.Neutral},
 		{"another credential", pool, "poolCredentialSecretRef: {name: a}", "poolCredentialSecretRef: {name: b}", "/spec/poolCredentialSecretRef/name", diff.Destructive},
 		{"another key", pool, "poolCredentialSecretRef: {name: a}", "poolCredentialSecretRef: {name: a, key: k}", "/spec/poolCredentialSecretRef/key", diff.Destructive},
-		{"a pin", pool, "hubCAPin: sha256:a", "hubCAPin: sha256:b", "/spec/hubCAPin", diff.Neutral},
+		{"another pin", pool, "hubCAPin: sha256:a", "hubCAPin: sha256:b", "/spec/hubCAPin", diff.Raise},
+		{"a pin", pool, "{}", "hubCAPin: sha256:b", "/spec/hubCAPin", diff.Lower},
+		{"no pin", pool, "hubCAPin: sha256:a", "{}", "/spec/hubCAPin", diff.Raise},
+		{"the same hub with a slash", pool, "hubURL: https://h", "hubURL: https://H:443/", "/spec/hubURL", diff.Neutral},
+		{"a number for an amount", pool, "maxRunners: 4", "maxRunners: many", "/spec/maxRunners", diff.Neutral},
+		{"a text for a number", pool, "maxRunners: 4", "maxRunners: '2'", "/spec/maxRunners", diff.Neutral},
+		{"a variable for a number", pool, "maxRunners: 4", "maxRunners: '${MAX:=4}'", "/spec/maxRunners", diff.Neutral},
+		{"a text for a switch", pool, "persistence: {enabled: true}", "persistence: {enabled: 'no'}", "/spec/persistence/enabled", diff.Neutral},
+		{"a text for a duration", pool, "scaleDownDelay: 1h", "scaleDownDelay: soon", "/spec/scaleDownDelay", diff.Neutral},
+		{"a number for a hub", pool, "hubURL: https://h", "hubURL: 4", "/spec/hubURL", diff.Neutral},
+		{"a text for a limit", pool, "template: {resources: {limits: {memory: 1Gi}}}", "template: {resources: {limits: {memory: lots}}}", "/spec/template/resources/limits/memory", diff.Neutral},
+		{"no runtime class", pool, "template: {runtimeClassName: gvisor}", "{}", "/spec/template/runtimeClassName", diff.Raise},
+		{"a runtime class", pool, "{}", "template: {runtimeClassName: gvisor}", "/spec/template/runtimeClassName", diff.Lower},
+		{"another runtime class", pool, "template: {runtimeClassName: gvisor}", "template: {runtimeClassName: runc}", "/spec/template/runtimeClassName", diff.Raise},
+		{"an account for runs", pool, "{}", "template: {serviceAccountName: a}", "/spec/template/serviceAccountName", diff.Raise},
+		{"no account for runs", pool, "template: {serviceAccountName: a}", "{}", "/spec/template/serviceAccountName", diff.Lower},
+		{"a secret for runs", pool, "{}", "template: {env: [{name: A, secretKeyRef: {name: s, key: k}}]}", "/spec/template/env", diff.Raise},
+		{"another secret for runs", pool, "template: {env: [{name: A, secretKeyRef: {name: s, key: k}}]}", "template: {env: [{name: A, secretKeyRef: {name: t, key: k}}]}", "/spec/template/env/0/secretKeyRef/name", diff.Raise},
+		{"a taint more", pool, "{}", "template: {tolerations: [{key: a, operator: Exists}]}", "/spec/template/tolerations", diff.Raise},
+		{"a taint less", pool, "template: {tolerations: [{key: a, operator: Exists}]}", "{}", "/spec/template/tolerations", diff.Lower},
+		{"volumes off, and kept", pool, "persistence: {enabled: true, size: 1Gi, reclaimPolicy: Retain}", "persistence: {enabled: false, size: 1Gi, reclaimPolicy: Retain}", "/spec/persistence/enabled", diff.Lower},
+		{"volumes and their policy gone", pool, "persistence: {enabled: true, size: 1Gi, reclaimPolicy: Retain}", "{}", "/spec/persistence/enabled", diff.Destructive},
+		{"a size of nothing goes", pool, "persistence: {size: 1Gi}", "{}", "/spec/persistence/size", diff.Neutral},
+		{"a bound on nothing goes", pool, "persistence: {maxClaims: 9}", "{}", "/spec/persistence/maxClaims", diff.Neutral},
+		{"a mount of nothing goes", pool, "persistence: {mounts: [workspace, gitCache]}", "persistence: {mounts: [workspace]}", "/spec/persistence/mounts", diff.Neutral},
 		{"authority given", pool, "{}", "template: {automountServiceAccountToken: true}", "/spec/template/automountServiceAccountToken", diff.Raise},
 		{"authority taken", pool, "template: {automountServiceAccountToken: true}", "{}", "/spec/template/automountServiceAccountToken", diff.Lower},
 		{"a limit comes", pool, "{}", "template: {resources: {limits: {memory: 1Gi}}}", "/spec/template/resources/limits/memory", diff.Lower},
@@ -134,14 +158,18 @@ func TestClassesOfFields(t *testing.T) {
 		{"nothing to turn off", pool, "persistence: {}", "{}", "/spec/persistence/enabled", diff.Neutral},
 		{"volumes no longer retained", pool, "persistence: {enabled: true, reclaimPolicy: Retain}", "persistence: {enabled: true}", "/spec/persistence/reclaimPolicy", diff.Destructive},
 		{"volumes retained", pool, "persistence: {enabled: true}", "persistence: {enabled: true, reclaimPolicy: Retain}", "/spec/persistence/reclaimPolicy", diff.Neutral},
-		{"a mount goes", pool, "persistence: {mounts: [workspace, gitCache]}", "persistence: {mounts: [workspace]}", "/spec/persistence/mounts", diff.Lower},
-		{"a mount comes", pool, "persistence: {mounts: [workspace]}", "persistence: {mounts: [workspace, gitCache]}", "/spec/persistence/mounts", diff.Raise},
+		{"a mount goes", pool, "persistence: {enabled: true, mounts: [workspace, gitCache]}", "persistence: {enabled: true, mounts: [workspace]}", "/spec/persistence/mounts", diff.Lower},
+		{"a mount comes", pool, "persistence: {enabled: true, mounts: [workspace]}", "persistence: {enabled: true, mounts: [workspace, gitCache]}", "/spec/persistence/mounts", diff.Raise},
+		{"another mount", pool, "persistence: {enabled: true, mounts: [workspace]}", "persistence: {enabled: true, mounts: [gitCache]}", "/spec/persistence/mounts", diff.Raise},
 
 		{"the hub's maximum", hub, "maxRunners: 4", "maxRunners: 2", "/spec/maxRunners", diff.Lower},
 		{"a label comes", hub, "{}", "labels: {gpu: x}", "/spec/labels/gpu", diff.Raise},
-		{"a label changes", hub, "labels: {gpu: x}", "labels: {gpu: y}", "/spec/labels/gpu", diff.Lower},
+		{"a label changes", hub, "labels: {gpu: x}", "labels: {gpu: z}", "/spec/labels/gpu", diff.Raise},
+		{"a label goes", hub, "labels: {gpu: x}", "{}", "/spec/labels/gpu", diff.Lower},
 		{"somebody more", hub, "audience: ['user:a']", "audience: ['user:a', 'user:b']", "/spec/audience", diff.Raise},
-		{"somebody less", hub, "audience: ['user:a', 'user:b']", "audience: ['user:c', 'user:b']", "/spec/audience", diff.Lower},
+		{"somebody less", hub, "audience: ['user:a', 'user:b']", "audience: ['user:b']", "/spec/audience", diff.Lower},
+		{"somebody else", hub, "audience: ['group:a']", "audience: ['group:b']", "/spec/audience", diff.Raise},
+		{"another owner", hub, "owner: 'user:a'", "owner: 'user:b'", "/spec/owner", diff.Raise},
 		{"everybody", hub, "audience: ['user:a']", "audience: []", "/spec/audience", diff.Raise},
 		{"not everybody any more", hub, "{}", "audience: ['user:a']", "/spec/audience", diff.Lower},
 		{"an owner", hub, "{}", "owner: 'user:a'", "/spec/owner", diff.Lower},
@@ -151,7 +179,10 @@ func TestClassesOfFields(t *testing.T) {
 		{"a cordon", hub, "{}", "cordon: {reason: upgrade}", "/spec/cordon/reason", diff.Lower},
 		{"no cordon", hub, "cordon: {reason: upgrade}", "{}", "/spec/cordon/reason", diff.Raise},
 		{"another reason", hub, "cordon: {reason: upgrade}", "cordon: {reason: repair}", "/spec/cordon/reason", diff.Neutral},
-		{"the deletion policy", hub, "{}", "deletionPolicy: Revoke", "/spec/deletionPolicy", diff.Neutral},
+		{"revoked once it goes", hub, "{}", "deletionPolicy: Revoke", "/spec/deletionPolicy", diff.Destructive},
+		{"kept once it goes", hub, "deletionPolicy: Revoke", "{}", "/spec/deletionPolicy", diff.Neutral},
+		{"another authority", hub, "hub: {caBundle: a}", "hub: {caBundle: b}", "/spec/hub/caBundle", diff.Raise},
+		{"the same hub with a port", hub, "hub: {url: 'https://a'}", "hub: {url: 'https://a:443'}", "/spec/hub/url", diff.Neutral},
 		{"the hub it is at", hub, "hub: {url: 'https://a'}", "hub: {url: 'https://b'}", "/spec/hub/url", diff.Destructive},
 		{"where the credential goes", hub, "credential: {secretRef: {name: a}}", "credential: {secretRef: {name: b}}", "/spec/credential/secretRef/name", diff.Destructive},
 		{"its age", hub, "credential: {rotateEvery: 1h}", "credential: {rotateEvery: 2h}", "/spec/credential/rotateEvery", diff.Neutral},
@@ -163,6 +194,28 @@ func TestClassesOfFields(t *testing.T) {
 		{"a smaller share", sync, "pruneLimit: {percent: 20}", "pruneLimit: {percent: 5}", "/spec/pruneLimit/percent", diff.Lower},
 		{"another repository", sync, "source: {git: {url: 'https://a'}}", "source: {git: {url: 'https://b'}}", "/spec/source/git/url", diff.Destructive},
 		{"another path", sync, "path: ./a", "path: ./b", "/spec/path", diff.Destructive},
+		{"the same path", sync, "path: ./a", "path: a/", "/spec/path", diff.Neutral},
+		{"another path, nothing pruned", sync, "{path: ./a, prune: false}", "{path: ./b, prune: false}", "/spec/path", diff.Raise},
+		{"the same repository", sync, "source: {git: {url: 'https://a/f.git'}}", "source: {git: {url: 'https://A:443/f/'}}", "/spec/source/git/url", diff.Neutral},
+		{"another branch", sync, "source: {git: {url: 'https://a', ref: {branch: main}}}", "source: {git: {url: 'https://a', ref: {branch: prod}}}", "/spec/source/git/ref/branch", diff.Destructive},
+		{"the branch that it is by default", sync, "source: {git: {url: 'https://a'}}", "source: {git: {url: 'https://a', ref: {branch: main}}}", "/spec/source/git/ref/branch", diff.Neutral},
+		{"a branch that a tag hides", sync, "source: {git: {url: 'https://a', ref: {tag: v1, branch: main}}}", "source: {git: {url: 'https://a', ref: {tag: v1, branch: prod}}}", "/spec/source/git/ref/branch", diff.Neutral},
+		{"a tag for a branch", sync, "source: {git: {url: 'https://a', ref: {branch: main}}}", "source: {git: {url: 'https://a', ref: {tag: v1}}}", "/spec/source/git/ref/tag", diff.Destructive},
+		{"other versions", sync, "source: {git: {url: 'https://a', ref: {semver: 1.x}}}", "source: {git: {url: 'https://a', ref: {semver: 2.x}}}", "/spec/source/git/ref/semver", diff.Destructive},
+		{"another commit", sync, "source: {git: {url: 'https://a', ref: {commit: a}}}", "source: {git: {url: 'https://a', ref: {commit: b}}}", "/spec/source/git/ref/commit", diff.Destructive},
+		{"another commit, nothing pruned", sync, "{prune: false, source: {git: {url: 'https://a', ref: {commit: a}}}}", "{prune: false, source: {git: {url: 'https://a', ref: {commit: b}}}}", "/spec/source/git/ref/commit", diff.Raise},
+		{"another source", sync, "sourceRef: {kind: GitRepository, name: a}", "sourceRef: {kind: GitRepository, name: b}", "/spec/sourceRef/name", diff.Destructive},
+		{"its own namespace", sync, "sourceRef: {kind: GitRepository, name: a}", "sourceRef: {kind: GitRepository, name: a, namespace: pools}", "/spec/sourceRef/namespace", diff.Neutral},
+		{"the tag unsigned", sync, "source: {git: {verify: {mode: TagAndHEAD}}}", "source: {git: {verify: {mode: HEAD}}}", "/spec/source/git/verify/mode", diff.Raise},
+		{"the commit unsigned", sync, "source: {git: {verify: {mode: HEAD}}}", "source: {git: {verify: {mode: Tag}}}", "/spec/source/git/verify/mode", diff.Raise},
+		{"both signed", sync, "source: {git: {verify: {mode: HEAD}}}", "source: {git: {verify: {mode: TagAndHEAD}}}", "/spec/source/git/verify/mode", diff.Lower},
+		{"others may sign", sync, "source: {git: {verify: {mode: HEAD, secretRef: {name: a}}}}", "source: {git: {verify: {mode: HEAD, secretRef: {name: b}}}}", "/spec/source/git/verify/secretRef/name", diff.Raise},
+		{"the controller's own rights", sync, "serviceAccountName: a", "{}", "/spec/serviceAccountName", diff.Raise},
+		{"an account's rights", sync, "{}", "serviceAccountName: a", "/spec/serviceAccountName", diff.Lower},
+		{"edits stay", sync, "{}", "drift: {mode: Report}", "/spec/drift/mode", diff.Lower},
+		{"edits are taken back", sync, "drift: {mode: Report}", "{}", "/spec/drift/mode", diff.Raise},
+		{"a field left alone", sync, "{}", "drift: {ignore: [{paths: [/spec/maxRunners]}]}", "/spec/drift/ignore", diff.Lower},
+		{"a text for prune", sync, "prune: false", "prune: 'yes'", "/spec/prune", diff.Neutral},
 		{"suspended", sync, "{}", "suspend: true", "/spec/suspend", diff.Lower},
 		{"resumed", sync, "suspend: true", "{}", "/spec/suspend", diff.Raise},
 		{"unsigned", sync, "source: {git: {verify: {mode: HEAD}}}", "{}", "/spec/source/git/verify/mode", diff.Raise},
@@ -193,6 +246,23 @@ func TestUnknownFieldsAreNeutralAndNotShown(t *testing.T) {
 	report := &diff.Report{Overlays: []diff.Overlay{{Path: "a", Objects: []diff.Object{o}}}}
 	if got := everything(t, report); strings.Contains(got, "s3cr3t") {
 		t.Errorf("a value is shown: %s", got)
+	}
+}
+
+// What grants and takes at once is the graver of the two, of a field and of an
+// object.
+func TestTheGravestClassWins(t *testing.T) {
+	t.Parallel()
+	for want, change := range map[diff.Class][2]string{
+		diff.Destructive: {"{maxRunners: 4, deletionPolicy: Orphan}", "{maxRunners: 8, deletionPolicy: Revoke}"},
+		diff.Raise:       {"{maxRunners: 4, audience: ['user:a']}", "{maxRunners: 2, audience: ['user:a', 'user:b']}"},
+		diff.Lower:       {"{maxRunners: 4, harness: a}", "{maxRunners: 2, harness: b}"},
+		diff.Neutral:     {"{harness: a}", "{harness: b}"},
+	} {
+		o, _ := diff.CompareObjects(document(t, "HubPool", spec(change[0])), document(t, "HubPool", spec(change[1])))
+		if o.Class != want {
+			t.Errorf("%v is %s, want %s", change, o.Class, want)
+		}
 	}
 }
 

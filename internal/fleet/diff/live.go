@@ -3,7 +3,6 @@ package diff
 import (
 	"math"
 	"path"
-	"strings"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
@@ -101,7 +100,7 @@ func (c *LiveCluster) applies(overlay string) (applies, known bool) {
 		return path.Base(overlay) == c.Name, path.Base(overlay) == c.Name
 	}
 	for i := range c.Syncs {
-		if strings.TrimPrefix(path.Clean("/"+c.Syncs[i].Spec.Path), "/") == strings.TrimPrefix(overlay, ".") {
+		if withinRepository(c.Syncs[i].Spec.Path) == overlay {
 			return true, true
 		}
 	}
@@ -160,10 +159,7 @@ func (l *lives) inCluster(cluster *LiveCluster, xpool *v1alpha1.ExecutorPool, o 
 		then = -1
 	}
 	impact.Releases = volumesReleased(status.Volumes, before, then)
-	policy := xpool.Spec.Persistence
-	if after.Spec.Persistence != nil {
-		policy = after.Spec.Persistence
-	}
+	policy := after.Spec.Persistence
 	impact.Deletes = impact.Releases > 0 && (policy == nil || policy.ReclaimPolicy != v1alpha1.ReclaimRetain)
 	return impact
 }

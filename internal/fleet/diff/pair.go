@@ -231,7 +231,7 @@ func classified(was, now *item, path string, d fleet.FieldDiff) Field {
 	t, at := now.table(), tokens(path)
 	field := Field{Path: printable.Abridge(withoutCredentials(path), maxPath), Class: Neutral}
 	if j, known := t.field("", at); known {
-		field.Class = j.of(change{from: d.Have, to: d.Want, before: was.Unstructured, after: now.Unstructured})
+		field.Class = j.class(change{from: d.Have, to: d.Want, before: was.Unstructured, after: now.Unstructured})
 	}
 	if !now.ours && fleet.Applicable(now.GroupVersionKind()) && at[0] != "metadata" {
 		// Kinds without a place for secrets.

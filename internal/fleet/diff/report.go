@@ -273,7 +273,7 @@ func (r *Report) summary() string {
 	for _, class := range []struct {
 		n    int
 		what Class
-	}{{c.Destructive, Destructive}, {c.Lower, Lower}, {c.Raise, Raise}, {c.Neutral, Neutral}} {
+	}{{c.Destructive, Destructive}, {c.Raise, Raise}, {c.Lower, Lower}, {c.Neutral, Neutral}} {
 		if class.n > 0 {
 			classes = append(classes, fmt.Sprintf("%d %s", class.n, class.what))
 		}
