@@ -125,3 +125,11 @@ func TestPoolCreateRefusesBeforeAnythingIsMade(t *testing.T) {
 		})
 	}
 }
+
+func TestPoolCreateThatGetsNoAnswerSaysHowToGoOn(t *testing.T) {
+	stubHub(t, map[string]any{"POST /api/v1/pools": http.HandlerFunc(func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) })})
+	got := cloop(t, "executor", "pool", "create", "gpu", "--max-runners", "4")
+	if got.code != 2 || !strings.Contains(got.stderr, "`cloop executor pool rotate-credential gpu` mints another") {
+		t.Errorf("exit code %d: %s", got.code, got.stderr)
+	}
+}
