@@ -93,7 +93,6 @@ func (p *shownPool) print(w io.Writer) {
 	if len(p.Controllers) == 0 {
 		row(w, "Controllers:", "none seen yet")
 	}
-	p.printRivals(w)
 	p.printUpgrades(w)
 	printFindings(w, p.Findings)
 	if len(p.Credentials) > 0 {
@@ -175,18 +174,6 @@ func controllerLine(c hubv1.ControllerContact) string {
 		text += ", speaks " + strings.Join(c.Features, " ")
 	}
 	return text
-}
-
-// printRivals says which controllers share a credential that only one may have.
-func (p *shownPool) printRivals(w io.Writer) {
-	for _, c := range p.Controllers {
-		if c.Rival == "" {
-			continue
-		}
-		say(w, "\nDuplicatePool: %s and %s are served with one credential, %s, so %s starts nothing.\n", c.Rival, c.ExecutorPool, c.CredentialID, c.ExecutorPool)
-		say(w, "If they are in two clusters, give one a credential of its own: cloop executor pool rotate-credential %s\n", shellQuote(p.Name))
-		say(w, "Else delete one of the ExecutorPools.\n")
-	}
 }
 
 // printUpgrades says how the controllers that are behind come to the hub's build.

@@ -100,18 +100,3 @@ func TestPoolShowPrintsTheUpgradeOfAControllerThatIsBehind(t *testing.T) {
 		})
 	}
 }
-
-func TestPoolShowNamesTwoControllersWithOneCredential(t *testing.T) {
-	pool := behind("edge", "edge")
-	pool.Controllers[1].Rival, pool.Controllers[1].CredentialID = "west0/gpu", "c1"
-	stubHub(t, map[string]any{
-		"GET /api/v1/pools/gpu":        pool,
-		"GET /api/v1/pools/p1/runners": map[string]any{"items": []hubv1.PoolRunner{}},
-	})
-	want := "\nDuplicatePool: west0/gpu and west1/gpu are served with one credential, c1, so west1/gpu starts nothing.\n" +
-		"If they are in two clusters, give one a credential of its own: cloop executor pool rotate-credential gpu\n" +
-		"Else delete one of the ExecutorPools.\n"
-	if got := cloop(t, "executor", "pool", "show", "gpu"); !strings.Contains(got.stdout, want) {
-		t.Errorf("shown as\n%s\nwant\n%s", got.stdout, want)
-	}
-}

@@ -2,6 +2,7 @@ package hub_test
 
 import (
 	"context"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -165,6 +166,13 @@ func TestAControllerIsToldThatItIsADuplicate(t *testing.T) {
 	defer stop()
 	if snapshot, err := second(); err != nil || snapshot.Duplicate != "west/gpu" {
 		t.Fatalf("the second is a duplicate of %q %v", snapshot.Duplicate, err)
+	}
+	shown, err := r.admin.GetPool(r.ctx(), "gpu")
+	check(t, err)
+	if !slices.ContainsFunc(shown.Findings, func(f hubv1.Finding) bool {
+		return f.ID == hubv1.FindingPoolsDuplicate && strings.Contains(f.Found, "east/gpu") && f.Remedy != ""
+	}) {
+		t.Errorf("the pool shows %+v", shown.Findings)
 	}
 	close()
 	for {
