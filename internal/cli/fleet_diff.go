@@ -4,8 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
+	"path"
+	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -108,7 +112,7 @@ func diffVerdict(report *diff.Report, reason error) error {
 }
 
 func (a *app) compareFleet(ctx context.Context, flags diffFlags, args []string) (*diff.Report, error) {
-	at, err := locate(args)
+	at, err := locateInEither(args)
 	if err != nil {
 		return nil, err
 	}
@@ -126,6 +130,52 @@ func (a *app) compareFleet(ctx context.Context, flags diffFlags, args []string) 
 	}
 	report.AddImpact(a.readLive(ctx, flags.live))
 	return report, nil
+}
+
+// locateInEither is locate for paths of which the work tree may not have all: the
+// base may have what the change takes away.
+func locateInEither(arguments []string) (location, error) {
+	if len(arguments) == 0 {
+		return locate(nil)
+	}
+	var all location
+	for _, argument := range arguments {
+		there, gone, err := existing(argument)
+		if err != nil {
+			return all, err
+		}
+		at, err := locate([]string{there})
+		switch {
+		case err != nil:
+			return all, err
+		case all.root != "" && all.root != at.root:
+			return all, fmt.Errorf("%s lies outside %s: compare one repository at a time", argument, all.root)
+		}
+		all.root = at.root
+		all.paths = append(all.paths, path.Join(append(at.paths, gone)...))
+	}
+	if slices.Contains(all.paths, ".") || slices.Contains(all.paths, "") {
+		all.paths = nil
+	}
+	return all, nil
+}
+
+// existing splits a path into what of it there is, and the rest with slashes.
+func existing(name string) (there, gone string, err error) {
+	if there, err = filepath.Abs(name); err != nil {
+		return "", "", err
+	}
+	for {
+		_, err := filepath.EvalSymlinks(there)
+		if err == nil || there == filepath.Dir(there) {
+			return there, gone, nil
+		}
+		if !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, syscall.ENOTDIR) {
+			return "", "", fmt.Errorf("read %s: %w", name, errors.Unwrap(err))
+		}
+		gone = path.Join(filepath.Base(there), gone)
+		there = filepath.Dir(there)
+	}
 }
 
 // showDiff writes every output that was asked for, whatever becomes of the

@@ -2,6 +2,7 @@ package cli_test
 
 import (
 	"net/http"
+	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -56,6 +57,29 @@ func TestFleetDiffFromASubdirectory(t *testing.T) {
 	}
 }
 
+// The base has what the change takes away.
+func TestFleetDiffOfAPathThatGoes(t *testing.T) {
+	noHub(t)
+	dir := fleetRepository(t)
+	if err := os.RemoveAll(filepath.Join(dir, "clusters")); err != nil {
+		t.Fatal(err)
+	}
+	for _, args := range [][]string{{"clusters/eu"}, {"clusters"}, {"clusters/eu/"}, {"./hub/../clusters/eu"}, {filepath.Join(dir, "clusters/eu")}, {"clusters/eu", "hub"}} {
+		got := cloop(t, append([]string{"fleet", "diff", "--base", "HEAD"}, args...)...)
+		if got.code != 1 || !strings.HasPrefix(got.stdout, "clusters/eu\n  note: the path is gone") || got.stderr != "" {
+			t.Errorf("of %v: exit code %d, %s%s", args, got.code, got.stdout, got.stderr)
+		}
+	}
+	cloop(t, "fleet", "diff", "--base", "HEAD", "hub").want(t, 0, "1 overlay: no difference\n", "")
+	t.Chdir(filepath.Join(dir, "hub"))
+	if got := cloop(t, "fleet", "diff", "--base", "HEAD", "../clusters/eu"); got.code != 1 || !strings.Contains(got.stdout, "1 removed") {
+		t.Errorf("exit code %d, %s%s", got.code, got.stdout, got.stderr)
+	}
+	if got := cloop(t, "fleet", "diff", "--base", "HEAD", ".", t.TempDir()); got.code != 2 || !strings.Contains(got.stderr, "compare one repository at a time") {
+		t.Errorf("exit code %d, %s%s", got.code, got.stdout, got.stderr)
+	}
+}
+
 func TestFleetDiffWritesEveryOutput(t *testing.T) {
 	noHub(t)
 	dir := lowered(t)
@@ -92,7 +116,7 @@ func TestFleetDiffUsage(t *testing.T) {
 		{[]string{}, "name the revision to compare with, such as --base origin/main (see `cloop fleet diff --help`)"},
 		{[]string{"--base", "HEAD", "--fail-on=raise"}, "--fail-on raise: use any, destructive or none (see `cloop fleet diff --help`)"},
 		{[]string{"--base", "HEAD", "-o", "sarif"}, "-o sarif: no such format: use text, json, yaml or markdown"},
-		{[]string{"--base", "HEAD", "nowhere"}, "read nowhere: no such file or directory"},
+		{[]string{"--base", "HEAD", "nowhere"}, "nothing to compare in nowhere: neither revision has an overlay there; name a directory that has a kustomization"},
 		{[]string{"--base", "HEAD", "pools/gpu.yaml"}, "nothing to compare in pools/gpu.yaml: neither revision has an overlay there; name a directory that has a kustomization"},
 	} {
 		cloop(t, append([]string{"fleet", "diff"}, test.args...)...).want(t, 2, "", "cloop: "+test.says+"\n")
