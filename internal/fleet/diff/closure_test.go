@@ -2,11 +2,16 @@ package diff_test
 
 import (
 	"context"
+	"os"
+	"path/filepath"
 	"reflect"
 	"slices"
 	"strings"
 	"testing"
 
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"cloop.dev/cloop/apis/v1alpha1"
 	"cloop.dev/cloop/internal/fleet"
 	"cloop.dev/cloop/internal/fleet/diff"
 	"cloop.dev/cloop/internal/fleet/fleettest"
@@ -180,7 +185,7 @@ func TestPlainDirectories(t *testing.T) {
 	plain.write(map[string]string{"a.yaml": executorPool("a", "maxRunners: 2")})
 	plain.want("HEAD", "1 of 1 overlay differs: 1 changed (1 raise)")
 	plain.write(map[string]string{"a.yaml": fleettest.Removed})
-	plain.want("HEAD", "1 of 1 overlay differs: 1 removed (1 destructive)")
+	plain.want("HEAD", "1 of 1 overlay differs: 1 removed (1 neutral)")
 	// What applies the whole repository still does when there are overlays in it.
 	plain.clean()
 	plain.write(map[string]string{"a.yaml": fleettest.Removed, "b.yaml": executorPool("b", "maxRunners: 1"),
@@ -265,28 +270,122 @@ func TestRenames(t *testing.T) {
 	r.want("HEAD", noDifference)
 }
 
+func poolSync(name, spec string) string {
+	return "apiVersion: cloop.dev/v1alpha1\nkind: PoolSync\nmetadata: {name: " + name + ", namespace: cloop}\nspec: {path: ./clusters/" + name + ", source: {git: {url: https://git.example.com/fleet.git}}" + spec + "}\n"
+}
+
+// What an overlay that goes means is said in every format, and nothing is said to
+// be retired where nothing happens.
 func TestOverlaysThatGo(t *testing.T) {
 	t.Parallel()
-	r := newRepo(t, fleetFiles())
+	files := fleetFiles()
+	files["bootstrap/us.yaml"] = poolSync("us", "")
+	files["bootstrap/de.yaml"] = poolSync("de", "")
+	files["clusters/de/kustomization.yaml"] = "resources: [../../pools/base]\n"
+	files["bootstrap/flux.yaml"] = "apiVersion: kustomize.toolkit.fluxcd.io/v1\nkind: Kustomization\nmetadata: {name: ap, namespace: flux-system}\nspec: {path: ./clusters/ap, prune: true}\n"
+	files["clusters/ap/kustomization.yaml"] = "resources: [../../pools/base]\n"
+	r := newRepo(t, files)
 	for name, test := range map[string]struct {
 		files map[string]string
 		says  string
+		class diff.Class
 	}{
-		"gone":    {map[string]string{"clusters/us/kustomization.yaml": fleettest.Removed}, "the path is gone: what applies it keeps what it has applied"},
-		"emptied": {map[string]string{"clusters/us/kustomization.yaml": "resources: []\n"}, "it renders nothing any more: hub and PoolSync take that for an accident and change nothing"},
-		"new":     {map[string]string{"clusters/asia/kustomization.yaml": "resources: [../../pools/base]\n"}, "the path is new: something has to apply it"},
+		"gone":           {map[string]string{"clusters/us/kustomization.yaml": fleettest.Removed}, "the path is gone: what applies it keeps what it has applied", diff.Neutral},
+		"gone, by hand":  {map[string]string{"clusters/eu/kustomization.yaml": fleettest.Removed}, "the path is gone: what applies it keeps what it has applied", diff.Neutral},
+		"gone hub":       {map[string]string{"hub/kustomization.yaml": fleettest.Removed, "hub/gpu.yaml": fleettest.Removed}, "the path is gone", diff.Neutral},
+		"emptied":        {map[string]string{"clusters/us/kustomization.yaml": "resources: []\n"}, "it renders nothing any more: hub and PoolSync take that for an accident and change nothing", diff.Neutral},
+		"emptied, Flux":  {map[string]string{"clusters/ap/kustomization.yaml": "resources: []\n"}, "it renders nothing any more: Kustomization flux-system/ap is of Flux, which prunes", diff.Destructive},
+		"gone with sync": {map[string]string{"clusters/de/kustomization.yaml": fleettest.Removed, "bootstrap/de.yaml": fleettest.Removed}, "the path is gone, and PoolSync cloop/de does not apply it any more", diff.Destructive},
+		"new":            {map[string]string{"clusters/asia/kustomization.yaml": "resources: [../../pools/base]\n"}, "the path is new: something has to apply it", diff.Raise},
 	} {
 		t.Run(name, func(t *testing.T) {
 			r.clean()
 			r.write(test.files)
+			for file := range test.files {
+				// As git rm does; one that holds something stays.
+				_ = os.Remove(filepath.Join(r.dir, filepath.Dir(file)))
+			}
 			report, err := r.compare("HEAD")
 			if err != nil {
 				t.Fatal(err)
 			}
-			if got := everything(t, report); !strings.Contains(got, test.says) || report.Counts.Differ != 1 {
-				t.Error(got)
+			for _, format := range diff.Formats() {
+				data, err := report.Render(format)
+				if err != nil {
+					t.Fatal(err)
+				}
+				// YAML breaks lines where it likes.
+				got := strings.Join(strings.Fields(strings.NewReplacer("\\", "", "`", "").Replace(string(data))), " ")
+				if !strings.Contains(got, test.says) {
+					t.Errorf("%s does not say it: %s", format, got)
+				}
+				if retires := strings.Contains(got, "retires"); retires != (test.class == diff.Destructive) {
+					t.Errorf("%s says that runners are retired: %v\n%s", format, retires, got)
+				}
+			}
+			for i := range report.Overlays {
+				for _, o := range report.Overlays[i].Objects {
+					if o.Kind != "PoolSync" && o.Class != test.class {
+						t.Errorf("%s is %s, want %s", o.Name, o.Class, test.class)
+					}
+				}
 			}
 		})
+	}
+}
+
+// Nothing is counted for what stays.
+func TestOverlaysThatGoHaveNoImpact(t *testing.T) {
+	t.Parallel()
+	r := newRepo(t, fleetFiles())
+	r.write(map[string]string{"clusters/us/kustomization.yaml": fleettest.Removed})
+	report, err := r.compare("HEAD")
+	if err != nil {
+		t.Fatal(err)
+	}
+	xpool := v1alpha1.ExecutorPool{Status: v1alpha1.ExecutorPoolStatus{Runners: 3, Idle: 3}}
+	xpool.Name, xpool.Namespace = "gpu", "cloop-pools"
+	report.AddImpact(diff.Live{Clusters: []diff.LiveCluster{{Name: "us", Pools: []v1alpha1.ExecutorPool{xpool}}}})
+	if got := everything(t, report); report.Counts.Removed != 1 || strings.Contains(got, "retires") {
+		t.Error(got)
+	}
+}
+
+// The hub knows a pool by its name, in whatever namespace it is written.
+func TestTheNamespaceOfAHubPoolMeansNothing(t *testing.T) {
+	t.Parallel()
+	pool := func(name, namespace, fields string) *unstructured.Unstructured {
+		o := document(t, "HubPool", spec(fields))
+		o.SetName(name)
+		o.SetNamespace(namespace)
+		return o
+	}
+	const revoke, pushed = "{maxRunners: 3, deletionPolicy: Revoke}", "{maxRunners: 3, deletionPolicy: Revoke, hub: {url: 'https://h'}}"
+	moved := pool("big", "b", revoke)
+	moved.SetAnnotations(map[string]string{"cloop.dev/moved-from": "gpu"})
+	for name, test := range map[string]struct {
+		was, now []*unstructured.Unstructured
+		want     string
+	}{
+		"another":      {[]*unstructured.Unstructured{pool("gpu", "a", revoke)}, []*unstructured.Unstructured{pool("gpu", "b", revoke)}, "gpu changed neutral /metadata/namespace"},
+		"one":          {[]*unstructured.Unstructured{pool("gpu", "", revoke)}, []*unstructured.Unstructured{pool("gpu", "b", revoke)}, "gpu changed neutral /metadata/namespace"},
+		"none":         {[]*unstructured.Unstructured{pool("gpu", "a", revoke)}, []*unstructured.Unstructured{pool("gpu", "", "{maxRunners: 4, deletionPolicy: Revoke}")}, "gpu changed raise /metadata/namespace /spec/maxRunners"},
+		"renamed":      {[]*unstructured.Unstructured{pool("gpu", "a", revoke)}, []*unstructured.Unstructured{moved}, "big renamed destructive /metadata/annotations/cloop.dev~1moved-from"},
+		"of a cluster": {[]*unstructured.Unstructured{pool("gpu", "a", pushed)}, []*unstructured.Unstructured{pool("gpu", "b", pushed)}, "gpu removed destructive; gpu added raise"},
+		"twice":        {[]*unstructured.Unstructured{pool("gpu", "a", revoke), pool("gpu", "b", revoke)}, []*unstructured.Unstructured{pool("gpu", "c", revoke)}, "gpu removed destructive; gpu removed destructive; gpu added raise"},
+	} {
+		objects, _ := diff.Pairs(test.was, test.now)
+		var got []string
+		for _, o := range objects {
+			parts := []string{o.Name, o.Change, string(o.Class)}
+			for _, f := range o.Fields {
+				parts = append(parts, f.Path)
+			}
+			got = append(got, strings.Join(parts, " "))
+		}
+		if shown := strings.Join(got, "; "); shown != test.want {
+			t.Errorf("%s: %s, want %s", name, shown, test.want)
+		}
 	}
 }
 

@@ -223,18 +223,35 @@ func (c *comparison) differ(name string, of both) Overlay {
 		c.report.note("%s: %s", name, note)
 	}
 	out.Unchanged = len(out.Objects) == 0
-	switch {
-	case len(out.Objects) == 0:
-	case !of.now.found && of.by != "":
-		out.Note = "nothing of this name applies the path any more"
-	case !of.now.found:
-		out.Note = "the path is gone: what applies it keeps what it has applied, and says that there is no such path, until it is changed or deleted itself"
-	case len(of.now.objects) == 0:
-		out.Note = "it renders nothing any more: hub and PoolSync take that for an accident and change nothing"
-	case !of.was.found && of.by == "":
-		out.Note = "the path is new: something has to apply it"
+	if !out.Unchanged {
+		out.Note, out.stays = of.note()
+	}
+	if out.stays {
+		for i := range out.Objects {
+			out.Objects[i].stay()
+		}
 	}
 	return out
+}
+
+// note says what it means that the overlay itself comes or goes, and whether all
+// that it had applied stays as it is.
+func (of both) note() (note string, stays bool) {
+	switch {
+	case !of.now.found && of.by != "":
+		return "nothing of this name applies the path any more", false
+	case !of.now.found && of.was.by != "" && of.was.by != of.now.by:
+		return "the path is gone, and " + of.was.by + " does not apply it any more", false
+	case !of.now.found:
+		return "the path is gone: what applies it keeps what it has applied, and says that there is no such path, until it is changed or deleted itself", true
+	case len(of.now.objects) > 0 && !of.was.found && of.by == "":
+		return "the path is new: something has to apply it", false
+	case len(of.now.objects) > 0:
+		return "", false
+	case strings.HasPrefix(of.now.by, "Kustomization "):
+		return "it renders nothing any more: " + of.now.by + " is of Flux, which prunes what it has applied where its prune is true", false
+	}
+	return "it renders nothing any more: hub and PoolSync take that for an accident and change nothing", true
 }
 
 // rendering is what one revision of an overlay renders in one way.

@@ -13,6 +13,7 @@ import (
 
 // metadata of each kind that is compared.
 var metadata = map[string]judge{
+	"metadata.namespace":     always(Neutral, "`neutral` of a HubPool without `spec.hub`, which the hub knows by its name; any other object is then another one"),
 	"metadata.labels{}":      neutral,
 	"metadata.annotations{}": {about: "`neutral`; its value is shown only where this table names the annotation", hidden: true, of: func(change) Class { return Neutral }},
 	"metadata.annotations{" + v1alpha1.AnnotationForceDelete + "}":  forceDelete,

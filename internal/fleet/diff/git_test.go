@@ -149,7 +149,7 @@ func TestTheWorkTreeIsComparedAsItIs(t *testing.T) {
 	r.want("HEAD", oneChanged)
 	r.write(map[string]string{"clusters/us/kustomization.yaml": fleettest.Removed,
 		"clusters/asia/kustomization.yaml": "resources: [../../pools/base]\n"})
-	r.want("HEAD", "3 of 4 overlays differ: 1 added, 1 removed, 1 changed (1 destructive, 2 raise)")
+	r.want("HEAD", "3 of 4 overlays differ: 1 added, 1 removed, 1 changed (2 raise, 1 neutral)")
 }
 
 // Neither the index nor anything else of the repository is written to, and

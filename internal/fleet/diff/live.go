@@ -29,7 +29,7 @@ func (r *Report) AddImpact(live Live) {
 		}
 	})
 	r.objects(func(overlay *Overlay, o *Object) {
-		if !o.either().ours {
+		if !o.either().ours || overlay.stays {
 			return
 		}
 		switch o.Kind {

@@ -185,17 +185,30 @@ func (r *Report) markdownAsides() []string {
 	if failed > maxListed {
 		asides = append(asides, fmt.Sprintf("- and %d more", failed-maxListed))
 	}
-	for i, note := range r.Notes {
-		if i == maxListed {
-			asides = append(asides, fmt.Sprintf("- and %s more", count.Of(len(r.Notes)-i, "note")))
-			break
-		}
-		asides = append(asides, "- ℹ️ "+output.Prose(bounded(note)))
+	notes := r.markdownNotes()
+	asides = append(asides, notes[:min(len(notes), maxListed)]...)
+	if more := len(notes) - maxListed; more > 0 {
+		asides = append(asides, "- and "+count.Of(more, "note")+" more")
 	}
 	if len(asides) == 0 {
 		return nil
 	}
 	return []string{strings.Join(asides, "\n")}
+}
+
+// markdownNotes are those of the overlays, which say what their pools cannot, and
+// those of the report.
+func (r *Report) markdownNotes() []string {
+	var notes []string
+	for i := range r.Overlays {
+		if overlay := &r.Overlays[i]; overlay.Note != "" {
+			notes = append(notes, "- ℹ️ "+output.Code(overlay.title())+": "+output.Prose(bounded(overlay.Note)))
+		}
+	}
+	for _, note := range r.Notes {
+		notes = append(notes, "- ℹ️ "+output.Prose(bounded(note)))
+	}
+	return notes
 }
 
 func (s *section) heading() string {

@@ -23,6 +23,15 @@ func meaning(o *Object) (Class, string) {
 	return Neutral, ""
 }
 
+// stay is for an object that its overlay does not have any more without anything
+// happening to it.
+func (o *Object) stay() {
+	o.Class = Neutral
+	if o.either().ours {
+		o.Meaning = "nothing happens to it: it stays as it was applied last, and no commit changes it any more"
+	}
+}
+
 func executorPoolMeaning(o *Object) (Class, string) {
 	volumes := ""
 	if o.before != nil && hasVolumes(o.before.Unstructured) {

@@ -3,6 +3,7 @@ package diff
 import (
 	"cmp"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
@@ -61,6 +62,7 @@ func indexed(rendered []fleet.Rendered) map[key]*item {
 
 // pairs are the objects of two renderings that differ.
 func pairs(before, after map[key]*item) (differing []Object, notes []string) {
+	before = atTheirPlace(before, after)
 	moved, notes := renames(before, after)
 	gone := map[key]bool{}
 	for _, from := range moved {
@@ -89,6 +91,46 @@ func pairs(before, after map[key]*item) (differing []Object, notes []string) {
 	return differing, notes
 }
 
+// hubReads says whether an object is a HubPool that the hub reads from Git, and
+// that it tells from others by the name alone: no cluster has it, in whatever
+// namespace it is written.
+func hubReads(o *item) bool {
+	_, pushed, _ := unstructured.NestedMap(o.Object, "spec", "hub")
+	return o.ours && o.GetKind() == v1alpha1.HubPoolKind && !pushed
+}
+
+// places: name → the only object of that name that hubReads; no place where there
+// are several.
+func places(objects map[key]*item) map[string]key {
+	all := map[string]key{}
+	for _, at := range sortedKeys(objects) {
+		if !hubReads(objects[at]) {
+			continue
+		}
+		if _, twice := all[at.name]; twice {
+			all[at.name] = key{}
+		} else {
+			all[at.name] = at
+		}
+	}
+	return all
+}
+
+// atTheirPlace are the objects of before, those that hubReads under the namespace
+// in which after has their name, where it has it once and before does too.
+func atTheirPlace(before, after map[key]*item) map[key]*item {
+	placed, was := maps.Clone(before), places(before)
+	for name, to := range places(after) {
+		from := was[name]
+		if from == (key{}) || to == (key{}) || from == to {
+			continue
+		}
+		placed[to] = placed[from]
+		delete(placed, from)
+	}
+	return placed
+}
+
 func (o *Object) either() *item {
 	if o.after != nil {
 		return o.after
@@ -112,6 +154,11 @@ func renames(before, after map[key]*item) (map[key]key, []string) {
 			from.namespace, from.name = namespace, name
 		} else {
 			from.name = annotation
+		}
+		if hubReads(now) && before[from] == nil {
+			if place, known := places(before)[from.name]; known && place != (key{}) {
+				from = place
+			}
 		}
 		shown := at.kind + " " + qualified(at.namespace, at.name)
 		switch other, claimed := taken[from]; {
@@ -152,7 +199,7 @@ func compare(was, now *item) (Object, bool) {
 		o.Change = Added
 	case now == nil:
 		o.Change = Removed
-	case keyOf(was) != keyOf(now):
+	case keyOf(was) != keyOf(now) && (was.GetName() != now.GetName() || !hubReads(was) || !hubReads(now)):
 		o.Change, o.From = Renamed, qualified(was.GetNamespace(), was.GetName())
 	default:
 		o.Change = Changed
@@ -191,6 +238,9 @@ func differing(was, now *item) []Field {
 		// Of other kinds the comparison leaves out what only one side has.
 		add("", true, fleet.CompareSpecs(was.Unstructured, now.Unstructured, nil))
 	}
+	if from, to := was.GetNamespace(), now.GetNamespace(); from != to && hubReads(now) && was.GetName() == now.GetName() {
+		add("", false, []fleet.FieldDiff{{Path: "/metadata/namespace", Have: absentOrText(from), Want: absentOrText(to)}})
+	}
 	add("/metadata", false, fleet.CompareSpecs(metadataOf(now), metadataOf(was), nil))
 	fields := make([]Field, 0, len(found))
 	for path, d := range found {
@@ -201,6 +251,14 @@ func differing(was, now *item) []Field {
 	}
 	slices.SortFunc(fields, func(a, b Field) int { return cmp.Compare(a.Path, b.Path) })
 	return fields
+}
+
+// absentOrText is nil for an empty text.
+func absentOrText(text string) any {
+	if text == "" {
+		return nil
+	}
+	return text
 }
 
 // covered says whether a field lies in another one that differs as a whole.

@@ -98,6 +98,9 @@ type Overlay struct {
 	Objects []Object `json:"objects,omitempty"`
 	// Note says what the change of the overlay itself means.
 	Note string `json:"note,omitempty"`
+
+	// stays says that nothing happens to what the overlay does not have any more.
+	stays bool
 }
 
 // Revisions that may fail to render.
