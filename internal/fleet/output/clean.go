@@ -32,11 +32,12 @@ func cleaned(problem schemas.Problem) schemas.Problem {
 	return problem
 }
 
-// described is a problem without its place: object: field: message (hint).
-func described(problem schemas.Problem) string {
-	problem = cleaned(problem)
+// described is a problem without its place: object: field: message (hint), and
+// the roots that show it.
+func described(e entry) string {
+	problem := cleaned(*e.Problem)
 	problem.File, problem.Line = "", 0
-	return problem.String()
+	return problem.String() + shownIn(e.Problem, e.roots)
 }
 
 // logged is a line for the log of a CI job that no runner takes for a command.

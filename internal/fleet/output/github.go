@@ -31,7 +31,7 @@ func github(result *Result, _ Options) ([]byte, error) {
 	var b strings.Builder
 	for _, g := range shown.groups {
 		for _, e := range g.entries {
-			b.WriteString(annotation(e.Problem))
+			b.WriteString(annotation(e))
 		}
 	}
 	if reason != "" {
@@ -44,8 +44,8 @@ func github(result *Result, _ Options) ([]byte, error) {
 	return []byte(b.String()), nil
 }
 
-func annotation(problem *schemas.Problem) string {
-	p := cleaned(*problem)
+func annotation(e entry) string {
+	p := cleaned(*e.Problem)
 	kind := "error"
 	if p.Severity == schemas.SeverityWarning {
 		kind = "warning"
@@ -57,7 +57,7 @@ func annotation(problem *schemas.Problem) string {
 	if p.Line > 0 {
 		place += fmt.Sprintf("line=%d,col=%d,", p.Line, p.Column)
 	}
-	return fmt.Sprintf("::%s %stitle=%s::%s\n", kind, place, commandProperty.Replace("Fleet check: "+p.Rule), commandData.Replace(described(*problem)))
+	return fmt.Sprintf("::%s %stitle=%s::%s\n", kind, place, commandProperty.Replace("Fleet check: "+p.Rule), commandData.Replace(described(e)))
 }
 
 func command(kind, title, message string) string {

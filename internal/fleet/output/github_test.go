@@ -82,7 +82,7 @@ func TestGitHubEscapesProperties(t *testing.T) {
 	problem.Message = "100% of a:b,c\nand more"
 	data := rendered(t, output.Judge(reportOf(problem)))[output.GitHub]
 	line, _, _ := strings.Cut(string(data), "\n")
-	want := `::error file=a%2Cb%3Ac%25.yaml,line=3,col=5,title=Fleet check%3A cel::ExecutorPool team/gpu: spec.hubURL: 100%25 of a:b,c\nand more (do this)`
+	want := `::error file=a%2Cb%3Ac%25.yaml,line=3,col=5,title=Fleet check%3A cel::ExecutorPool team/gpu: spec.hubURL: 100%25 of a:b,c\nand more (do this) in clusters/eu`
 	if line != want {
 		t.Errorf("the command is\n%s\nwant\n%s", line, want)
 	}

@@ -49,7 +49,7 @@ func gitlab(result *Result, _ Options) ([]byte, error) {
 				severity = gitlabWarning
 			}
 			violations = append(violations, violation{
-				Description: described(*e.Problem), CheckName: visible(e.Rule), Fingerprint: e.print, Severity: severity,
+				Description: described(e), CheckName: visible(e.Rule), Fingerprint: e.print, Severity: severity,
 				Location: violationAt(visible(e.File), e.Line),
 			})
 		}

@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"cloop.dev/cloop/internal/fleet"
+	"cloop.dev/cloop/internal/printable"
 	"cloop.dev/cloop/schemas"
 )
 
@@ -55,16 +56,12 @@ func (g group) tally() tally {
 // groups puts the problems under their owners, those with errors first and else
 // in the report's order.
 func groups(report *fleet.Report) []group {
-	owners := make([]owner, len(report.Problems))
-	roots := make([][]string, len(report.Problems))
+	owners, roots := make([]owner, len(report.Problems)), rootsOf(report)
 	for i := range report.Subjects {
 		subject := &report.Subjects[i]
 		for _, index := range subject.Problems {
 			if owners[index] == (owner{}) || subject.Pool != "" && !owners[index].isPool() {
 				owners[index] = ownerOf(subject)
-			}
-			if n := len(roots[index]); n == 0 || roots[index][n-1] != subject.Root {
-				roots[index] = append(roots[index], subject.Root)
 			}
 		}
 	}
@@ -90,6 +87,49 @@ func groups(report *fleet.Report) []group {
 	}
 	slices.SortStableFunc(all, func(a, b group) int { return cmp.Compare(weight(a.entries[0].Problem), weight(b.entries[0].Problem)) })
 	return all
+}
+
+// rootsOf are the roots that show each of the problems, in the report's order.
+func rootsOf(report *fleet.Report) [][]string {
+	roots := make([][]string, len(report.Problems))
+	for i := range report.Subjects {
+		subject := &report.Subjects[i]
+		for _, index := range subject.Problems {
+			if n := len(roots[index]); n == 0 || roots[index][n-1] != subject.Root {
+				roots[index] = append(roots[index], subject.Root)
+			}
+		}
+	}
+	return roots
+}
+
+// elsewhere names the roots that show a problem and do not have its file, as many
+// as most, each as style writes it; more counts the rest.
+func elsewhere(problem *schemas.Problem, roots []string, most int, style func(string) string) (names []string, more int) {
+	for _, root := range roots {
+		switch {
+		case root == "." || problem.File == root || strings.HasPrefix(problem.File, root+"/"):
+		case len(names) == most:
+			more++
+		default:
+			names = append(names, style(printable.Abridge(visible(root), maxName)))
+		}
+	}
+	return names, more
+}
+
+// shownIn names the roots that show a problem of a file outside of them, for the
+// end of a line: " in clusters/eu, clusters/us".
+func shownIn(problem *schemas.Problem, roots []string) string {
+	names, more := elsewhere(problem, roots, 3, func(name string) string { return name })
+	if len(names) == 0 {
+		return ""
+	}
+	text := " in " + strings.Join(names, ", ")
+	if more > 0 {
+		text += fmt.Sprintf(" and %d more", more)
+	}
+	return text
 }
 
 func weight(problem *schemas.Problem) int {

@@ -119,24 +119,12 @@ func markdownEntry(e entry) string {
 	if p.Hint != "" {
 		lines = append(lines, "**What to do:** "+prose(printable.Abridge(p.Hint, maxMessage/2)))
 	}
-	if shown := shownIn(e); shown != "" {
-		lines = append(lines, "Shows in "+shown)
+	if names, more := elsewhere(e.Problem, e.roots, 5, code); len(names) > 0 {
+		if more > 0 {
+			names = append(names, fmt.Sprintf("and %d more", more))
+		}
+		lines = append(lines, "Shows in "+strings.Join(names, ", "))
 	}
 	// GitLab takes only a line break behind a backslash for one.
 	return strings.Join(lines, "\\\n  ") + "\n"
-}
-
-// shownIn lists the roots that show a problem of a file outside them.
-func shownIn(e entry) string {
-	const most = 5
-	var shown []string
-	for _, root := range e.roots {
-		if root != "." && !strings.HasPrefix(e.File, root+"/") && e.File != root {
-			shown = append(shown, code(printable.Abridge(visible(root), maxName)))
-		}
-	}
-	if more := len(shown) - most; more > 0 {
-		shown = append(shown[:most], fmt.Sprintf("and %d more", more))
-	}
-	return strings.Join(shown, ", ")
 }

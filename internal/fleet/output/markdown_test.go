@@ -93,7 +93,7 @@ func TestMarkdownShowsTheWholeMessage(t *testing.T) {
 		result := output.Judge(reportOf(problem))
 		all := rendered(t, result)
 		_, visible, _ := strings.Cut(readGitLab(t, all[output.GitLab])[0].Description, "before ")
-		visible = strings.TrimSuffix(visible, " (do this)")
+		visible = strings.TrimSuffix(visible, " (do this) in clusters/eu")
 		if got := gaps.ReplaceAllString(markdownText(all[output.Markdown]), ""); !strings.Contains(got, gaps.ReplaceAllString(visible, "")) {
 			t.Errorf("of %q the comment shows %q", visible, got)
 		}

@@ -263,7 +263,7 @@ func sarifResultOf(of owner, e entry, rule int) sarifResult {
 		roots = append(roots, visible(root))
 	}
 	return sarifResult{
-		RuleID: p.Rule, RuleIndex: rule, Level: level(p.Severity), Message: sarifText(described(*e.Problem)),
+		RuleID: p.Rule, RuleIndex: rule, Level: level(p.Severity), Message: sarifText(described(e)),
 		Locations: sarifLocations(e.Problem), PartialFingerprints: map[string]string{fingerprintName: e.print},
 		Properties: sarifProperties{Pool: printable.Abridge(visible(of.pool), maxName), Field: p.Path, Remedy: p.Hint, Roots: roots},
 	}

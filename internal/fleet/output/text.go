@@ -10,11 +10,13 @@ import (
 // and the summary last, where eyes are.
 func text(result *Result, options Options) ([]byte, error) {
 	var b strings.Builder
-	for _, problem := range result.Report.Problems {
+	roots := rootsOf(result.Report)
+	for i, problem := range result.Report.Problems {
+		shown := shownIn(&problem, roots[i])
 		if options.Spell != nil {
 			problem.File = options.Spell(problem.File)
 		}
-		line := cleaned(problem).String()
+		line := cleaned(problem).String() + shown
 		if problem.Severity == schemas.SeverityWarning {
 			line = "warning: " + line
 		}
