@@ -41,7 +41,8 @@ type location struct {
 // locate finds the repository that arguments lie in: an overlay refers to
 // files beside itself, so the whole work tree must be readable.
 func locate(arguments []string) (location, error) {
-	if len(arguments) == 0 {
+	whole := len(arguments) == 0
+	if whole {
 		arguments = []string{"."}
 	}
 	var at location
@@ -65,7 +66,7 @@ func locate(arguments []string) (location, error) {
 		}
 		at.paths = append(at.paths, filepath.ToSlash(relative))
 	}
-	if slices.Contains(at.paths, ".") {
+	if whole || slices.Contains(at.paths, ".") {
 		at.paths = nil
 	}
 	return at, nil

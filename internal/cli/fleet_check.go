@@ -42,7 +42,8 @@ nothing could be checked.
 Variables such as ${REGION} have the values that the PoolSyncs of the repository
 give in spec.substitute. --substitute gives those that come from elsewhere: for
 what a PoolSync takes from its cluster, and for what none of them applies. FILE
-is a YAML or JSON map of name to value, or a ConfigMap.
+is a YAML or JSON map of name to value, or a ConfigMap. DIR=FILE gives them to the
+overlay in DIR alone, where clusters differ.
 
 What the repository bears, and rules of its own, it says in .cloop and in
 comments. --base REV is for those of its rules that look at changes; REV is as in
@@ -62,7 +63,7 @@ the summary says that there is none.`,
 		},
 	}
 	cmd.Flags().StringVar(&flags.base, "base", "", "`REV` that a change starts from, for rules of the repository that look at changes")
-	cmd.Flags().StringArrayVar(&flags.substitute, "substitute", nil, "`FILE` with values for variables; can be given several times, a later one wins")
+	cmd.Flags().StringArrayVar(&flags.substitute, "substitute", nil, "`[DIR=]FILE` with values for variables, of the overlay in DIR or of all; can be given several times, a later one wins, and one with DIR over those without")
 	// It stands before the flag of that name that all commands have.
 	cmd.Flags().StringSliceVarP(&a.options.output, "output", "o", nil,
 		"`FORMAT[=FILE]` of the answer, to standard output or to a file; can be given several times: "+alternatives(formats)+" (default text)")
@@ -130,29 +131,54 @@ func check(ctx context.Context, args []string, flags checkFlags) (location, *fle
 	return at, report, err
 }
 
-// readVariables reads files with values; none: nil.
-func readVariables(root string, files []string) (*fleet.Variables, error) {
+// readVariables reads files with values, each for the whole repository or, as
+// DIR=FILE, for one root of it; none: nil.
+func readVariables(root string, arguments []string) (*fleet.Variables, error) {
 	var all *fleet.Variables
-	for _, file := range files {
-		data, err := os.ReadFile(file)
-		if err != nil {
-			return nil, fmt.Errorf("--substitute %s: %w", file, errors.Unwrap(err))
-		}
-		within := ""
-		if path, err := filepath.Abs(file); err == nil {
-			if path, err = filepath.EvalSymlinks(path); err == nil {
-				if relative, err := filepath.Rel(root, path); err == nil && filepath.IsLocal(relative) {
-					within = filepath.ToSlash(relative)
-				}
+	for _, argument := range arguments {
+		file, of := argument, ""
+		if dir, rest, found := strings.Cut(argument, "="); found && !exists(argument) {
+			if file, of = rest, inRepository(root, dir); of == "" || !exists(dir) {
+				return nil, fmt.Errorf("--substitute %s: %s is no directory of the repository at %s: write DIR=FILE, or FILE for all of it", argument, dir, root)
 			}
 		}
-		read, err := fleet.ReadVariables(within, data)
+		data, err := os.ReadFile(file)
 		if err != nil {
-			return nil, fmt.Errorf("--substitute %s: %w", file, err)
+			return nil, fmt.Errorf("--substitute %s: %w", argument, errors.Unwrap(err))
+		}
+		read, err := fleet.ReadVariables(inRepository(root, file), data)
+		if err != nil {
+			return nil, fmt.Errorf("--substitute %s: %w", argument, err)
+		}
+		if of != "" {
+			all = all.With(of, read)
+			continue
 		}
 		all = read.Over(all)
 	}
 	return all, nil
+}
+
+func exists(name string) bool {
+	_, err := os.Stat(name)
+	return err == nil
+}
+
+// inRepository is a path relative to the repository's root; empty where it is not
+// in it.
+func inRepository(root, name string) string {
+	path, err := filepath.Abs(name)
+	if err == nil {
+		path, err = filepath.EvalSymlinks(path)
+	}
+	if err != nil {
+		return ""
+	}
+	relative, err := filepath.Rel(root, path)
+	if err != nil || !filepath.IsLocal(relative) {
+		return ""
+	}
+	return filepath.ToSlash(relative)
 }
 
 // showResult writes every output that was asked for, whatever becomes of the

@@ -233,7 +233,7 @@ func TestFleetCheckHonoursTheRepository(t *testing.T) {
 	cloop(t, "fleet", "check", "--base", "HEAD").want(t, 0, sound+"\n", "")
 	edit(t, filepath.Join(dir, "pools/gpu.yaml"), strings.Replace(executorPoolYAML, "maxRunners: 4", "maxRunners: 8 # cloop:ignore maximum-above-hub soon", 1))
 	cloop(t, "fleet", "check").want(t, 0, sound+"; 1 ignored\n", "")
-	if got := cloop(t, "fleet", "check", "--base", "HEAD"); got.code != 1 || !strings.Contains(got.stdout, "a pool grows by at most half at a time [grow-slowly]") {
+	if got := cloop(t, "fleet", "check", "--base", "HEAD"); got.code != 1 || !strings.Contains(got.stdout, "a pool grows by at most half at a time in clusters/eu [grow-slowly]") {
 		t.Errorf("exit code %d, %s%s", got.code, got.stdout, got.stderr)
 	}
 	if got := cloop(t, "fleet", "check", "--base", "nowhere"); got.code != 2 || !strings.Contains(got.stderr, "nowhere") {

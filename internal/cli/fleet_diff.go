@@ -76,7 +76,7 @@ destructive counts, with --fail-on=none nothing does.`,
 	f := cmd.Flags()
 	f.StringVar(&flags.base, "base", "", "`REV` to compare the work tree with")
 	f.StringVar(&flags.failOn, "fail-on", string(diff.FailOnAny), "`WHAT` makes the exit code 1: any difference, destructive ones, or none")
-	f.StringArrayVar(&flags.substitute, "substitute", nil, "`FILE` with values for variables, for both revisions; can be given several times, a later one wins")
+	f.StringArrayVar(&flags.substitute, "substitute", nil, "`[DIR=]FILE` with values for variables, of the overlay in DIR or of all, for both revisions; can be given several times, a later one wins, and one with DIR over those without")
 	f.StringSliceVar(&flags.live.contexts, "cluster", nil, "kubeconfig `CONTEXT` of a cluster to say the impact on, several times (default: none)")
 	f.StringVar(&flags.live.kubeconfig, "kubeconfig", "", "`FILE` with access to the clusters (default: $KUBECONFIG or ~/.kube/config)")
 	f.StringVar(&flags.live.namespace, "namespace", "", "only this `NAMESPACE` of each cluster (default: all)")

@@ -27,7 +27,12 @@ func TestFleetCheckSubstitutes(t *testing.T) {
 	if got.code != 1 || !strings.Contains(got.stdout, "more.yaml:1:1: ExecutorPool") {
 		t.Errorf("exit code %d, stdout %s, stderr %s", got.code, got.stdout, got.stderr)
 	}
-	for file, want := range map[string]string{"nowhere.yaml": "--substitute nowhere.yaml: no such file", "pools": "--substitute pools: is a directory", "hub/kustomization.yaml": "the value of resources is no text"} {
+	// One overlay's values, over those of all.
+	if got := cloop(t, "fleet", "check", "--substitute", "clusters/eu=more.yaml", "--substitute", "vars.yaml"); got.code != 1 || !strings.Contains(got.stdout, "more.yaml:1:1: ExecutorPool") {
+		t.Errorf("exit code %d, stdout %s, stderr %s", got.code, got.stdout, got.stderr)
+	}
+	cloop(t, "fleet", "check", "--substitute", "hub=more.yaml", "--substitute", "vars.yaml", "-o", "json=report.json").want(t, 0, "", "")
+	for file, want := range map[string]string{"clusters/us=vars.yaml": "clusters/us is no directory", "clusters/eu=no.yaml": "no such file", "nowhere.yaml": "--substitute nowhere.yaml: no such file", "pools": "--substitute pools: is a directory", "hub/kustomization.yaml": "the value of resources is no text"} {
 		if got := cloop(t, "fleet", "check", "--substitute", file); got.code != 2 || !strings.Contains(got.stderr, want) {
 			t.Errorf("of %s: exit code %d, %s", file, got.code, got.stderr)
 		}

@@ -159,6 +159,20 @@ spec:
 	cloop(t, "fleet", "check").want(t, 0, "1 root, 1 document, 0 pools: all is well, but none of them is a pool\n", "")
 }
 
+// What is broken elsewhere in the repository is broken from wherever it is checked.
+func TestFleetCheckWithoutAPathIsOfTheWholeRepository(t *testing.T) {
+	noHub(t)
+	dir := fleetRepository(t)
+	edit(t, filepath.Join(dir, "hub/gpu.yaml"), strings.Replace(hubPoolYAML, "maxRunners: 4", "maxRunners: x", 1))
+	t.Chdir(filepath.Join(dir, "clusters/eu"))
+	if got := cloop(t, "fleet", "check"); got.code != 1 || !strings.Contains(got.stdout, "../../hub/gpu.yaml:") {
+		t.Errorf("exit code %d, stdout %s, stderr %s", got.code, got.stdout, got.stderr)
+	}
+	if got := cloop(t, "fleet", "check", "."); got.code != 0 {
+		t.Errorf("of the directory alone: exit code %d, stdout %s, stderr %s", got.code, got.stdout, got.stderr)
+	}
+}
+
 func TestFleetCheckPrintsPathsAsSeenFromHere(t *testing.T) {
 	noHub(t)
 	dir := fleetRepository(t)

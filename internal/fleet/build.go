@@ -15,6 +15,7 @@ import (
 
 	"cloop.dev/cloop/apis/v1alpha1"
 	"cloop.dev/cloop/internal/count"
+	"cloop.dev/cloop/internal/fleet/policy"
 	"cloop.dev/cloop/schemas"
 )
 
@@ -178,6 +179,16 @@ type builder struct {
 	kept map[string]*rendering
 	// comments of the files that were read to be rendered.
 	comments comments
+	// laws: see law; nil until somebody asks.
+	laws *policy.Policy
+}
+
+// law is what the repository says of its own check.
+func (b *builder) law() *policy.Policy {
+	if b.laws == nil {
+		b.laws = policy.Load(b.root, readBounded, builtIn{})
+	}
+	return b.laws
 }
 
 func newBuilder(dir string) (*builder, error) {

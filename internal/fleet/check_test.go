@@ -158,6 +158,10 @@ func TestCheckRulesBetweenDocuments(t *testing.T) {
 			[]string{"labels-disagree pools/base/gpu.yaml:13:5 spec.runnerLabels[gpu]"}, false},
 		{"one hub pool in two namespaces", map[string]string{"hub/gpu.yaml": hubPool + "---\n" + strings.Replace(hubPool, "namespace: fleet", "namespace: other", 1)},
 			[]string{"duplicate-hubpool hub/gpu.yaml:14:3 metadata.name"}, true},
+		{"read back from a cluster", map[string]string{"hub/gpu.yaml": strings.Replace(hubPool, "metadata:\n", "metadata:\n  uid: 6e0d\n  resourceVersion: \"1\"\n  managedFields: []\n", 1)},
+			[]string{"metadata hub/gpu.yaml:4:3 metadata.uid", "metadata hub/gpu.yaml:5:3 metadata.resourceVersion", "metadata hub/gpu.yaml:6:3 metadata.managedFields"}, true},
+		{"a generated name", map[string]string{"more/gpu.yaml": strings.Replace(basePool, "name: gpu\n", "generateName: gpu-\n", 1)},
+			[]string{"metadata more/gpu.yaml:5:3 metadata.generateName"}, true},
 		{"a kind that is not applied", map[string]string{"pools/base/gpu.yaml": basePool + "---\napiVersion: v1\nkind: Secret\nmetadata: {name: s}\n"},
 			[]string{"kind-not-applied pools/base/gpu.yaml:13:1 kind"}, false},
 	}

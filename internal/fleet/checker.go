@@ -285,7 +285,8 @@ func (c *checker) judge(o *renderedObject) *facts {
 		ours: o.Object.GroupVersionKind().Group == v1alpha1.GroupVersion.Group, verdict: c.verdict(o),
 	}
 	executor := isKind(o.Object, v1alpha1.ExecutorPoolKind)
-	if !executor && !isKind(o.Object, v1alpha1.HubPoolKind) {
+	// One without a name has a problem already, and speaks of no pool.
+	if !executor && !isKind(o.Object, v1alpha1.HubPoolKind) || HubPoolName(o.Object) == "" {
 		f.keep(o, "metadata.name")
 		if isKind(o.Object, v1alpha1.PoolSyncKind) {
 			f.sync = syncOf(o.Object)
@@ -334,11 +335,33 @@ func (c *checker) verdict(o *renderedObject) []schemas.Problem {
 		problem.Object, problem.Path = describe(o.Object), "kind"
 		return []schemas.Problem{o.locate(problem)}
 	}
-	problems := c.validator.Validate(o.Document)
+	problems := append(c.validator.Validate(o.Document), applied(o.Object)...)
 	for i := range problems {
 		// A document that is its only layer has positions of its own.
 		if len(o.layers) > 0 || o.variables != nil || problems[i].Rule == schemas.RuleMetadata {
 			problems[i] = o.locate(problems[i])
+		}
+	}
+	return problems
+}
+
+// serversOwn are fields of metadata by which an apply is refused, or does what
+// nobody meant: they come from an object that was read back from a cluster.
+var serversOwn = []string{"managedFields", "resourceVersion", "uid"}
+
+// applied is what an apply needs beyond what an API server takes of a document
+// that it creates.
+func applied(object *unstructured.Unstructured) (problems []schemas.Problem) {
+	wrong := func(field, message, hint string) {
+		problems = append(problems, schemas.Problem{Rule: schemas.RuleMetadata, Severity: schemas.SeverityError,
+			Object: describe(object), Path: "metadata." + field, Message: message, Hint: hint})
+	}
+	if object.GetName() == "" && object.GetGenerateName() != "" {
+		wrong("generateName", "an object that is applied needs a name: each commit would make another one", "write metadata.name")
+	}
+	for _, field := range serversOwn {
+		if _, there, _ := unstructured.NestedFieldNoCopy(object.Object, "metadata", field); there {
+			wrong(field, "the field is the cluster's, and none that is applied", "remove it")
 		}
 	}
 	return problems

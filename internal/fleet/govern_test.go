@@ -96,14 +96,42 @@ func TestRulesAreTurnedOff(t *testing.T) {
 			[]string{"warning expired-ignore .cloop/config.yaml:2:3", "warning " + above + ":3 spec.maxRunners"}},
 		"that nobody can": {map[string]string{"clusters/eu/larger.yaml": "# cloop:ignore schema x\n" + strings.Replace(aboveHub(""), "40", "-1", 1)}, nil,
 			[]string{"error config clusters/eu/larger.yaml:1:3", "error schema clusters/eu/larger.yaml:7:3 spec.maxRunners", "error cel pools/base/gpu.yaml:6:1 spec"}},
-		"that there are not":        {map[string]string{"hub/gpu.yaml": hubPool + "# cloop:ignore nope x\n"}, nil, []string{"error config hub/gpu.yaml:10:3"}},
-		"without a reason":          {map[string]string{"hub/gpu.yaml": hubPool + "# cloop:ignore labels-disagree\n"}, nil, []string{"error config hub/gpu.yaml:10:3"}},
-		"in a file of another name": {map[string]string{".cloop/config.yml": ignoreAboveHub}, nil, []string{"error config .cloop/config.yml:1:1"}},
-		"in a file that is no file": {map[string]string{".cloop/config.yaml/x": "x"}, nil, []string{"error config .cloop/config.yaml:1:1"}},
-		"in a file elsewhere":       {map[string]string{".cloop/config.yaml": fleettest.Symlink("../../x.yaml")}, nil, []string{"error config .cloop/config.yaml:1:1"}},
+		"that there are not":                       {map[string]string{"hub/gpu.yaml": hubPool + "# cloop:ignore nope x\n"}, nil, []string{"error config hub/gpu.yaml:10:3"}},
+		"without a reason":                         {map[string]string{"hub/gpu.yaml": hubPool + "# cloop:ignore labels-disagree\n"}, nil, []string{"error config hub/gpu.yaml:10:3"}},
+		"in a file of another name":                {map[string]string{".cloop/config.yml": ignoreAboveHub}, nil, []string{"error config .cloop/config.yml:1:1"}},
+		"with rules in a file of nearly that name": {map[string]string{".cloop/rule.cue": "package rules"}, nil, []string{"error config .cloop/rule.cue:1:1"}},
+		"in a folder below the top":                {map[string]string{"infra/.cloop/config.yaml": ignoreAboveHub, "infra/.cloop/sandbox.yaml": "x: y"}, nil, []string{"warning config infra/.cloop/config.yaml:1:1"}},
+		"beside a project's sandbox":               {map[string]string{".cloop/sandbox.yaml": "capabilities: {}"}, nil, nil},
+		"in a file that is no file":                {map[string]string{".cloop/config.yaml/x": "x"}, nil, []string{"error config .cloop/config.yaml:1:1"}},
+		"in a file elsewhere":                      {map[string]string{".cloop/config.yaml": fleettest.Symlink("../../x.yaml")}, nil, []string{"error config .cloop/config.yaml:1:1"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			report := checkOn(t, "2026-12-01", with(sound(), test.changes), test.paths...)
+			if got := verdicts(report); !slices.Equal(got, test.want) {
+				t.Errorf("verdicts\n%s\nwant\n%s\n%v", strings.Join(got, "\n"), strings.Join(test.want, "\n"), report.Problems)
+			}
+		})
+	}
+}
+
+// What no cluster gets may look like a fleet: the templates of a chart, and what
+// the repository excludes.
+func TestWhatIsNoPartOfTheFleet(t *testing.T) {
+	template := strings.Replace(basePool, "name: gpu\n", "name: {{ .Release.Name }}\n{{- if .Values.x }}\n", 1)
+	exclude := "exclude:\n- paths: [testdata, '**/fixtures']\n  reason: cases of tests\n"
+	for name, test := range map[string]struct {
+		changes map[string]string
+		want    []string
+	}{
+		"templates of a chart":         {map[string]string{"charts/runner/Chart.yaml": "name: runner\n", "charts/runner/templates/pool.yaml": template}, nil},
+		"templates of no chart":        {map[string]string{"charts/runner/templates/pool.yaml": template}, []string{"error syntax charts/runner/templates/pool.yaml:6:1"}},
+		"what is excluded":             {map[string]string{".cloop/config.yaml": exclude, "testdata/a.yaml": template, "x/fixtures/b/kustomization.yaml": "resources: [gone.yaml]\n"}, nil},
+		"beside what is excluded":      {map[string]string{".cloop/config.yaml": exclude, "x/kustomization.yaml": "resources: [gone.yaml]\n"}, []string{"error missing-reference x/kustomization.yaml:1:13"}},
+		"excluded without a reason":    {map[string]string{".cloop/config.yaml": "exclude:\n- paths: [x]\n", "x/kustomization.yaml": "resources: [gone.yaml]\n"}, []string{"error config .cloop/config.yaml:2:3 exclude[0].reason", "error missing-reference x/kustomization.yaml:1:13"}},
+		"excluded, and used by others": {map[string]string{".cloop/config.yaml": "exclude: [{paths: [pools], reason: x}]\n", "pools/base/gpu.yaml": strings.Replace(basePool, "https://", "http://", 1)}, []string{"error cel pools/base/gpu.yaml:7:3 spec.hubURL"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			report := checkOn(t, "2026-12-01", with(sound(), test.changes))
 			if got := verdicts(report); !slices.Equal(got, test.want) {
 				t.Errorf("verdicts\n%s\nwant\n%s\n%v", strings.Join(got, "\n"), strings.Join(test.want, "\n"), report.Problems)
 			}

@@ -131,7 +131,7 @@ var rules = map[string]Rule{
 		Remedy: "use ExecutorPool, HubPool or PoolSync of cloop.dev/v1alpha1"},
 	schemas.RuleUnknownField: {Severity: schemas.SeverityError, Fixed: true, Meaning: "A field is not one of the kind's. An API server would drop it without a word.",
 		Remedy: "correct its name or indentation, or remove it"},
-	schemas.RuleMetadata: {Severity: schemas.SeverityError, Fixed: true, Meaning: "A name, label or annotation is not what Kubernetes takes.",
+	schemas.RuleMetadata: {Severity: schemas.SeverityError, Fixed: true, Meaning: "A name, label or annotation is not what Kubernetes takes, or a field of metadata is the cluster's.",
 		Remedy: "correct it as the message says"},
 	schemas.RuleSchema: {Severity: schemas.SeverityError, Fixed: true, Meaning: "A value has the wrong type or is out of bounds, or a required field is missing.",
 		Remedy: "correct the value; the reference page of the kind has its bounds"},

@@ -27,6 +27,8 @@ import (
 // nothing; one without values still takes the defaults that the text gives.
 type Variables struct {
 	values map[string]variable
+	// roots: path → values that win over the others in what it renders.
+	roots map[string]*Variables
 }
 
 // variable is a value and the place that gives it; the place is empty where no
@@ -75,7 +77,32 @@ func (v *Variables) Over(others *Variables) *Variables {
 	all := &Variables{values: map[string]variable{}}
 	maps.Copy(all.values, others.values)
 	maps.Copy(all.values, v.values)
+	for _, one := range []*Variables{others, v} {
+		for root, values := range one.roots {
+			all = all.With(root, values)
+		}
+	}
 	return all
+}
+
+// With returns variables with values that hold in one root alone, a path relative
+// to the repository's, and win over the others there.
+func (v *Variables) With(root string, values *Variables) *Variables {
+	all := &Variables{values: map[string]variable{}, roots: map[string]*Variables{}}
+	if v != nil {
+		maps.Copy(all.values, v.values)
+		maps.Copy(all.roots, v.roots)
+	}
+	all.roots[root] = values.Over(all.roots[root])
+	return all
+}
+
+// in are the variables as they are in a root.
+func (v *Variables) in(root string) *Variables {
+	if v == nil || v.roots[root] == nil {
+		return v
+	}
+	return v.roots[root].Over(&Variables{values: v.values})
 }
 
 // VariablesOf are the variables of a PoolSync; nil where it replaces nothing.

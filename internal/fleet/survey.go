@@ -16,6 +16,7 @@ import (
 	"go.yaml.in/yaml/v3"
 	"sigs.k8s.io/kustomize/api/types"
 
+	"cloop.dev/cloop/internal/fleet/policy"
 	"cloop.dev/cloop/schemas"
 )
 
@@ -149,13 +150,8 @@ func isBare(top *os.Root) bool {
 }
 
 func (s *survey) directory(top, dir string, entry fs.DirEntry) error {
-	if dir != top {
-		if strings.HasPrefix(entry.Name(), ".") {
-			return fs.SkipDir
-		}
-		if isRepository(s.b.root, dir) {
-			return fs.SkipDir
-		}
+	if dir != top && s.passed(dir, entry.Name()) {
+		return fs.SkipDir
 	}
 	if s.visited++; s.visited > maxDirectories {
 		return fmt.Errorf("%w: more than %d directories; name those with pools", errBounds, maxDirectories)
@@ -169,6 +165,28 @@ func (s *survey) directory(top, dir string, entry fs.DirEntry) error {
 	s.order = append(s.order, dir)
 	s.references(dir, kustomization)
 	return nil
+}
+
+// passed says whether a directory is not looked through: a hidden one, another
+// repository, the templates of a Helm chart, which are no YAML, and what the
+// repository excludes.
+func (s *survey) passed(dir, name string) bool {
+	if strings.HasPrefix(name, ".") {
+		if name == ".cloop" && path.Dir(dir) != "." {
+			if problem := policy.Elsewhere(s.b.root, path.Dir(dir)); problem != nil {
+				s.problems = append(s.problems, *problem)
+			}
+		}
+		return true
+	}
+	if isRepository(s.b.root, dir) || s.b.law().Config.Excluded(dir) {
+		return true
+	}
+	if name != "templates" {
+		return false
+	}
+	_, err := s.b.root.Stat(path.Join(path.Dir(dir), "Chart.yaml"))
+	return err == nil
 }
 
 // references notes what a kustomization refers to.

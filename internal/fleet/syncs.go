@@ -171,6 +171,7 @@ type variant struct {
 // in the repository applies has the values that were given, and so has what an
 // applier leaves to objects of its cluster.
 func variants(appliers []applier, root string, given *Variables) []variant {
+	given = given.in(root)
 	var all []variant
 	for _, a := range appliers {
 		if a.path != root && (!a.plain || !strings.HasPrefix(root, a.path+"/")) {

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -34,6 +35,19 @@ type Config struct {
 	// Severities: rule → what it weighs here.
 	Severities map[string]schemas.Severity
 	Ignores    []*Ignore
+	Excludes   []*Exclude
+}
+
+// Exclude keeps directories from being looked through for what to check.
+type Exclude struct {
+	// Reason is why, never empty.
+	Reason string
+	paths  []pattern
+}
+
+// Excluded says whether nothing in a directory is looked for.
+func (c *Config) Excluded(dir string) bool {
+	return slices.ContainsFunc(c.Excludes, func(e *Exclude) bool { return matchAny(e.paths, dir) })
 }
 
 // ParseConfig reads a configuration. What cannot be meant is a problem at its
@@ -85,12 +99,14 @@ func (r *configReader) read(data []byte) {
 	if root.Kind == yaml.ScalarNode && root.ShortTag() == "!!null" || r.aliased(&document) {
 		return
 	}
-	for _, f := range r.fields(root, "", "severities", "ignore") {
+	for _, f := range r.fields(root, "", "severities", "ignore", "exclude") {
 		switch f.name {
 		case "severities":
 			r.severities(f.value)
 		case "ignore":
 			r.ignores(f.value)
+		case "exclude":
+			r.excludes(f.value)
 		}
 	}
 }
@@ -190,19 +206,67 @@ func (r *configReader) severities(node *yaml.Node) {
 }
 
 func (r *configReader) ignores(node *yaml.Node) {
+	r.list(node, "ignore", func(item *yaml.Node, path string) {
+		before := r.failed
+		if ignore := r.ignore(item, path); r.failed == before {
+			r.config.Ignores = append(r.config.Ignores, ignore)
+		}
+	})
+}
+
+func (r *configReader) excludes(node *yaml.Node) {
+	r.list(node, "exclude", func(item *yaml.Node, path string) {
+		before := r.failed
+		exclude := &Exclude{}
+		for _, f := range r.fields(item, path, "paths", "reason") {
+			switch f.name {
+			case "paths":
+				exclude.paths = r.paths(f)
+			case "reason":
+				exclude.Reason, _ = r.text(f)
+			}
+		}
+		r.require(before, item, path, requirement{"paths", len(exclude.paths) == 0, "name directories"}, requireReason(exclude.Reason))
+		if r.failed == before {
+			r.config.Excludes = append(r.config.Excludes, exclude)
+		}
+	})
+}
+
+// list reads each entry of a list of bounded length.
+func (r *configReader) list(node *yaml.Node, name string, read func(item *yaml.Node, path string)) {
 	if node.Kind != yaml.SequenceNode {
-		r.fail(node, "ignore", "this must be a list", "write it as docs/rules.md shows")
+		r.fail(node, name, "this must be a list", "write it as docs/rules.md shows")
 		return
 	}
 	for i, item := range node.Content {
 		if i == maxIgnores {
-			r.fail(item, "ignore", fmt.Sprintf("there are more than %d entries", maxIgnores), "ignore whole directories rather than files")
+			r.fail(item, name, fmt.Sprintf("there are more than %d entries", maxIgnores), "name whole directories rather than files")
 			return
 		}
-		before := r.failed
-		ignore := r.ignore(item, fmt.Sprintf("ignore[%d]", i))
-		if r.failed == before {
-			r.config.Ignores = append(r.config.Ignores, ignore)
+		read(item, fmt.Sprintf("%s[%d]", name, i))
+	}
+}
+
+// requirement is a field that has to be there.
+type requirement struct {
+	name   string
+	absent bool
+	hint   string
+}
+
+func requireReason(reason string) requirement {
+	return requirement{"reason", reason == "", "say why: whoever reviews the change reads it"}
+}
+
+// require tells of fields that are not there, unless something else failed since.
+func (r *configReader) require(before int, node *yaml.Node, path string, fields ...requirement) {
+	if r.failed > before {
+		return
+	}
+	for _, missing := range fields {
+		if missing.absent {
+			r.fail(node, path+"."+missing.name, "this is required", missing.hint)
 		}
 	}
 }
@@ -215,29 +279,15 @@ func (r *configReader) ignore(node *yaml.Node, path string) *Ignore {
 		case "rule":
 			r.rule(f, ignore)
 		case "paths":
-			r.paths(f, ignore)
+			ignore.paths = r.paths(f)
 		case "reason":
 			ignore.Reason, _ = r.text(f)
 		case "until":
 			r.until(f, ignore)
 		}
 	}
-	if r.failed > before {
-		return ignore
-	}
-	for _, missing := range []struct {
-		name   string
-		absent bool
-		hint   string
-	}{
-		{"rule", ignore.Rule == "", "name the rule"},
-		{"paths", len(ignore.paths) == 0, `name files or directories; ["**"] is all of them`},
-		{"reason", ignore.Reason == "", "say why: whoever reviews the change reads it"},
-	} {
-		if missing.absent {
-			r.fail(node, path+"."+missing.name, "this is required", missing.hint)
-		}
-	}
+	r.require(before, node, path, requirement{"rule", ignore.Rule == "", "name the rule"},
+		requirement{"paths", len(ignore.paths) == 0, `name files or directories; ["**"] is all of them`}, requireReason(ignore.Reason))
 	return ignore
 }
 
@@ -253,10 +303,10 @@ func (r *configReader) rule(f entry, ignore *Ignore) {
 	ignore.Rule = id
 }
 
-func (r *configReader) paths(f entry, ignore *Ignore) {
+func (r *configReader) paths(f entry) (paths []pattern) {
 	if f.value.Kind != yaml.SequenceNode || len(f.value.Content) > maxPaths {
 		r.fail(f.value, f.path, fmt.Sprintf("this must be a list of at most %d paths", maxPaths), `write [clusters/eu] or ["**"]`)
-		return
+		return nil
 	}
 	for i, item := range f.value.Content {
 		one := entry{path: fmt.Sprintf("%s[%d]", f.path, i), value: item}
@@ -269,8 +319,9 @@ func (r *configReader) paths(f entry, ignore *Ignore) {
 			r.fail(item, one.path, err.Error(), "write a path such as clusters/eu/** or pools/base/gpu.yaml")
 			continue
 		}
-		ignore.paths = append(ignore.paths, path)
+		paths = append(paths, path)
 	}
+	return paths
 }
 
 func (r *configReader) until(f entry, ignore *Ignore) {

@@ -79,6 +79,8 @@ func TestConfigNamesWhatIsWrong(t *testing.T) {
 		"a list":              {"- a\n", []string{"1:1 : this must be a mapping"}},
 		"no YAML":             {"severities:\n  a: [\n", []string{"2:1 : did not find expected node content"}},
 		"two documents":       {"ignore: []\n---\nignore: []\n", []string{"2:1 : the file has more than one document"}},
+		"an exclude without":  {"exclude: [{reason: x}]\n", []string{"1:11 exclude[0].paths: this is required"}},
+		"excludes of files":   {"exclude: {paths: [x]}\n", []string{"1:10 exclude: this must be a list"}},
 		"an unknown field":    {"ignores: []\n", []string{"1:1 ignores: unknown field"}},
 		"a field twice":       {"ignore: []\nignore: []\n", []string{"2:1 ignore: the field is there twice"}},
 		"an alias":            {"severities: &a {}\nignore: *a\n", []string{"2:9 : there is an alias"}},

@@ -36,12 +36,7 @@ func (i *Ignore) Covers(p schemas.Problem) bool {
 	if i.Comment {
 		return p.File == i.File && i.from <= p.Line && p.Line <= i.to
 	}
-	for _, path := range i.paths {
-		if path.matches(p.File) {
-			return true
-		}
-	}
-	return false
+	return matchAny(i.paths, p.File)
 }
 
 // Expired says whether the ignore's last day is over. A zero time is before

@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"path"
+	"strings"
 
 	"cloop.dev/cloop/schemas"
 )
@@ -20,11 +22,54 @@ type Policy struct {
 	own     map[string]bool
 }
 
-// misnamed files of .cloop would have no effect, unlike what their author
-// believes.
-var misnamed = map[string]string{
-	".cloop/config.yml": ConfigFile, ".cloop/config.json": ConfigFile, ".cloop/config.cue": ConfigFile, ".cloop/check.cue": ConfigFile,
-	".cloop/rules.yaml": RulesFile, ".cloop/rules.yml": RulesFile, ".cloop/rules.json": RulesFile,
+// folder is where a repository says what it wants of its check.
+const folder = ".cloop"
+
+// sandboxFile is what a project says of its runs, in the same folder.
+const sandboxFile = ".cloop/sandbox.yaml"
+
+// misnamed are the files of the folder that have no effect, unlike what their
+// author believes.
+func misnamed(root *os.Root) (problems []schemas.Problem) {
+	entries, err := fs.ReadDir(root.FS(), folder)
+	if err != nil {
+		return nil // what cannot be read is told with the files that matter
+	}
+	for _, entry := range entries {
+		name := path.Join(folder, entry.Name())
+		var instead string
+		switch path.Ext(name) {
+		case ".cue":
+			instead = RulesFile
+		case ".yaml", ".yml", ".json":
+			instead = ConfigFile
+			if strings.HasPrefix(entry.Name(), "rule") {
+				instead = RulesFile
+			}
+		}
+		if strings.HasPrefix(entry.Name(), "config.") {
+			instead = ConfigFile
+		}
+		if instead == "" || name == ConfigFile || name == RulesFile || name == sandboxFile {
+			continue
+		}
+		problems = append(problems, place{file: name}.problem("", "the file has no effect", "rename it to "+instead+", or remove it"))
+	}
+	return problems
+}
+
+// Elsewhere is the problem with a folder of this kind that lies in a directory of
+// the repository; nil where it says nothing of a check.
+func Elsewhere(root *os.Root, dir string) *schemas.Problem {
+	for _, file := range []string{RulesFile, ConfigFile} {
+		name := path.Join(dir, file)
+		if _, err := root.Lstat(name); err == nil {
+			problem := place{file: name}.problem("", "the file has no effect here: only "+file+" at the top of the repository counts", "move it there")
+			problem.Severity = schemas.SeverityWarning
+			return &problem
+		}
+	}
+	return nil
 }
 
 // Reader reads a file of a repository whole. It waits for nobody and bounds what
@@ -35,14 +80,10 @@ type Reader func(root *os.Root, name string) ([]byte, error)
 // look for it, and has a policy that says nothing.
 func Load(root *os.Root, read Reader, builtIn Known) *Policy {
 	p := &Policy{Config: &Config{}, Rules: &Rules{}, builtIn: builtIn, own: map[string]bool{}}
-	if _, err := root.Stat(".cloop"); errors.Is(err, fs.ErrNotExist) {
+	if _, err := root.Stat(folder); errors.Is(err, fs.ErrNotExist) {
 		return p
 	}
-	for name, instead := range misnamed {
-		if _, err := root.Lstat(name); err == nil {
-			p.Problems = append(p.Problems, place{file: name}.problem("", "the file has no effect", "rename it to "+instead))
-		}
-	}
+	p.Problems = append(p.Problems, misnamed(root)...)
 	if data, ok := p.read(root, read, RulesFile); ok {
 		definitions, problems := ParseRules(RulesFile, data, builtIn.Known)
 		rules, more := Compile(definitions)

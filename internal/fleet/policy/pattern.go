@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"regexp"
+	"slices"
 	"strings"
 	"unicode/utf8"
 )
@@ -57,3 +58,7 @@ func newPattern(text string) (pattern, error) {
 }
 
 func (p pattern) matches(path string) bool { return p.expression.MatchString(path) }
+
+func matchAny(patterns []pattern, path string) bool {
+	return slices.ContainsFunc(patterns, func(p pattern) bool { return p.matches(path) })
+}
