@@ -128,6 +128,8 @@ func credentialIn(object *corev1.Secret, ref v1alpha1.SecretKeyRef) (secret.Stri
 		return secret.String{}, fmt.Sprintf("the Secret %s has nothing under the key %s", ref.Name, ref.Key)
 	case !poolCredential.MatchString(text):
 		return secret.String{}, fmt.Sprintf("what the Secret %s has under the key %s is no pool credential", ref.Name, ref.Key)
+	case !secret.Whole(text):
+		return secret.String{}, fmt.Sprintf("the pool credential that the Secret %s has under the key %s is not whole: a character is missing or changed", ref.Name, ref.Key)
 	}
 	return secret.New(text), ""
 }

@@ -41,7 +41,7 @@ func TestANewCredentialIsTakenAtOnce(t *testing.T) {
 	s.pool()
 	s.hub.revoke()
 	s.reason(v1alpha1.ConditionReady, v1alpha1.ReasonHubRefused)
-	const next = "cloop_pool1_zyxwvutsrqponmlkjihgfedcba0123456789"
+	next := whole("cloop_pool1_zyxwvutsrqponmlkjihgfedcba0123456789")
 	s.hub.change(func() { s.hub.credential = next })
 	secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: s.ns, Name: "gpu-pool-credential"}}
 	patch := client.RawPatch("application/merge-patch+json", []byte(`{"stringData":{"credential":"`+next+`"}}`))

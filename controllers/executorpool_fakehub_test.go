@@ -14,10 +14,14 @@ import (
 	"time"
 
 	"cloop.dev/cloop/apis/hubv1"
+	"cloop.dev/cloop/internal/secret"
 )
 
 // fakeCredential has the shape of a pool credential.
-const fakeCredential = "cloop_pool1_0123456789abcdefghijABCDEFGHIJ"
+var fakeCredential = whole("cloop_pool1_0123456789abcdefghijABCDEFGHIJ")
+
+// whole is the text with its checksum.
+func whole(text string) string { return text + secret.Sum(text) }
 
 // fakeHub speaks the wire types of one pool and keeps its rules: the maximum,
 // idempotent mints, and that a busy runner is never retired.

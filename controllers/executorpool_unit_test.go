@@ -3,6 +3,7 @@ package controllers
 import (
 	"context"
 	"net/http"
+	"strings"
 	"testing"
 	"time"
 
@@ -153,7 +154,7 @@ func (l live) Get(_ context.Context, key client.ObjectKey, object client.Object,
 }
 
 func TestTheCredentialIsReadAgainWithinFiveMinutesAndAtOnceWhenItIsRefused(t *testing.T) {
-	const first, second, third = fakeCredential, "cloop_pool1_secondsecondsecond", "cloop_pool1_thirdthirdthirdthird"
+	first, second, third := fakeCredential, whole("cloop_pool1_secondsecondsecond"), whole("cloop_pool1_thirdthirdthirdthird")
 	fake := clocktesting.NewFakeClock(time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC))
 	cluster := &stale{value: first}
 	xpool := &v1alpha1.ExecutorPool{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "gpu"}}
@@ -191,5 +192,30 @@ func TestTheCredentialIsReadAgainWithinFiveMinutesAndAtOnceWhenItIsRefused(t *te
 	conn.failed(fake.Now(), &hubv1.Problem{Status: http.StatusUnauthorized, Code: hubv1.CodeUnauthenticated}, true)
 	if got := read(); got != third {
 		t.Errorf("once it was refused it holds %q", got)
+	}
+}
+
+func TestOnlyAWholePoolCredentialIsTaken(t *testing.T) {
+	ref := v1alpha1.SecretKeyRef{Name: "gpu-pool-credential", Key: "credential"}
+	last := fakeCredential[len(fakeCredential)-1:]
+	for text, says := range map[string]string{
+		fakeCredential:                               "",
+		" " + fakeCredential + "\n":                  "",
+		fakeCredential[:len(fakeCredential)-1]:       "not whole",
+		strings.Replace(fakeCredential, "5", "6", 1): "not whole",
+		fakeCredential + last:                        "not whole",
+		"":                                           "nothing under the key",
+		"hunter2":                                    "is no pool credential",
+		whole("cloop_run1_0123456789abcdefghij"):     "is no pool credential",
+		whole("cloop_pool1_short"):                   "is no pool credential",
+	} {
+		object := &corev1.Secret{Data: map[string][]byte{"credential": []byte(text)}}
+		value, problem := credentialIn(object, ref)
+		if (says == "") != (problem == "") || !strings.Contains(problem, says) || (problem == "") == value.Empty() {
+			t.Errorf("of %q it says %q", text, problem)
+		}
+		if text != "" && strings.Contains(problem, strings.TrimSpace(text)) {
+			t.Errorf("it quotes what is there: %q", problem)
+		}
 	}
 }

@@ -12,7 +12,6 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
-	"hash/crc32"
 	"math/big"
 	"strings"
 
@@ -38,9 +37,8 @@ const (
 	randomBytes = 32
 	// bodyLength is how many base62 digits 32 bytes need.
 	bodyLength = 43
-	// sumLength is how many base62 digits a CRC-32 needs.
-	sumLength = 6
-	digits    = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
+	sumLength  = secret.SumLength
+	digits     = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
 )
 
 // ErrMalformed says that a text is no token of the wanted kind: a wrong prefix,
@@ -80,10 +78,7 @@ func Hash(text string) string {
 	return hex.EncodeToString(h[:])
 }
 
-func sum(kind Kind, body string) string {
-	crc := crc32.ChecksumIEEE([]byte(string(kind) + body))
-	return base62(big.NewInt(int64(crc)), sumLength)
-}
+func sum(kind Kind, body string) string { return secret.Sum(string(kind) + body) }
 
 func base62(n *big.Int, length int) string {
 	out := make([]byte, length)
