@@ -15,6 +15,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
 	logf "sigs.k8s.io/controller-runtime/pkg/log"
 
+	"cloop.dev/cloop/apis/hubv1"
 	"cloop.dev/cloop/apis/v1alpha1"
 	"cloop.dev/cloop/internal/pool"
 )
@@ -73,7 +74,7 @@ type poolMemory struct {
 	// podFailures counts refusals of Pods in a row.
 	podFailures int
 	// toldRefusal is what the hub was last told; nil: this process told nothing.
-	toldRefusal *string
+	toldRefusal *hubv1.Refusal
 }
 
 // Reconcile brings one pool closer to what it should be.

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -447,20 +448,27 @@ func (a *actor) tellRefusal(ctx context.Context, plan pool.Plan) {
 	if a.o.hub == nil || a.o.snapshot.Link.State != pool.LinkUp {
 		return
 	}
-	message, memory := "", a.o.memory
+	var refusal hubv1.Refusal
+	memory := a.o.memory
 	if memory.PodRefused != nil && plan.Short {
-		message = memory.PodRefused.Message
+		refusal = hubv1.Refusal{Message: memory.PodRefused.Message, Kind: hubv1.RefusalPods}
+	} else if message := stuckPods(a.o.pods); message != "" {
+		refusal = hubv1.Refusal{Message: message, Kind: hubv1.RefusalPlacement}
 	}
-	if memory.toldRefusal != nil && *memory.toldRefusal == message {
+	refusal.Message = shorten(refusal.Message, 4096)
+	if !slices.Contains(a.o.snapshot.Hub.Features, hubv1.FeatureRefusalKinds) {
+		refusal.Kind = "" // it would refuse what it does not know
+	}
+	if memory.toldRefusal != nil && *memory.toldRefusal == refusal {
 		return
 	}
-	if err := a.o.hub.hub.SetRefusal(ctx, shorten(message, 4096)); err != nil {
+	if err := a.o.hub.hub.SetRefusal(ctx, refusal); err != nil {
 		if problemCode(err) == "" || problemCode(err) == hubv1.CodeUnauthenticated {
 			return // the watch reports it; the next pass tries again
 		}
 		logf.FromContext(ctx).Info("the hub does not take the refusal", "pool", a.o.xpool.Name, "error", err.Error())
 	}
-	memory.toldRefusal = &message
+	memory.toldRefusal = &refusal
 }
 
 // podRefusal says whether the API server refuses an object for what it is, so

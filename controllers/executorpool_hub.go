@@ -28,7 +28,7 @@ type poolHub interface {
 	MintRunner(ctx context.Context, key string) (hubv1.MintResponse, error)
 	RetireRunner(ctx context.Context, runner string) (hubv1.RetireResponse, error)
 	RunnerGone(ctx context.Context, runner string, request hubv1.GoneRequest) (hubv1.RetireResponse, error)
-	SetRefusal(ctx context.Context, message string) error
+	SetRefusal(ctx context.Context, refusal hubv1.Refusal) error
 }
 
 // hubTarget is everything that a connection depends on; it is compared to see

@@ -232,7 +232,7 @@ func podOf(pod *corev1.Pod, anchor types.UID) pool.Pod {
 		}
 		if ended := status.State.Terminated; ended != nil {
 			p.Phase = pool.PodEnded
-			p.End = pool.End{Reason: ended.Reason, Message: ended.Message, ExitCode: &ended.ExitCode}
+			p.End = endOf(pod, ended)
 			return p
 		}
 		if status.State.Running != nil {

@@ -174,9 +174,9 @@ func (h fencedHub) RunnerGone(ctx context.Context, runner string, request hubv1.
 }
 
 // SetRefusal is poolHub's.
-func (h fencedHub) SetRefusal(ctx context.Context, message string) error {
+func (h fencedHub) SetRefusal(ctx context.Context, refusal hubv1.Refusal) error {
 	if !h.fence.holds() {
 		return errFenced
 	}
-	return h.poolHub.SetRefusal(ctx, message)
+	return h.poolHub.SetRefusal(ctx, refusal)
 }

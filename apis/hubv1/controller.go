@@ -9,6 +9,15 @@ const (
 	// FeatureRunnerHolds: a runner may be minted as holding a project's volume,
 	// and gets that project's runs only.
 	FeatureRunnerHolds = "runner-holds"
+	// FeatureRequirements of a runner: where the hub could not read what a
+	// project asks of its runners, the runner reads it and holds the pool to it.
+	FeatureRequirements = "requirements"
+	// FeatureRunCauses of a hub: a report that a runner's Pod has ended is added
+	// to the run that ended with it, also when the run is settled already.
+	FeatureRunCauses = "run-causes"
+	// FeatureRefusalKinds of a hub: a Refusal may say what kind of trouble keeps
+	// runners from starting.
+	FeatureRefusalKinds = "refusal-kinds"
 )
 
 // ControllerFeatures are those that a controller of this build speaks.
@@ -120,8 +129,33 @@ type GoneRequest struct {
 	ExitCode *int32 `json:"exitCode,omitempty"`
 }
 
+// PodEnd is how Kubernetes says that the Pod of a run's runner ended.
+type PodEnd struct {
+	// Reason is one word, such as "OOMKilled", "Evicted" or "NodeLost".
+	Reason   string `json:"reason"`
+	Message  string `json:"message,omitempty"`
+	ExitCode *int32 `json:"exitCode,omitempty"`
+}
+
 // Refusal tells the hub why runners do not start, for the runs that wait.
 // An empty Message clears it.
 type Refusal struct {
 	Message string `json:"message" maxLength:"4096"`
+	// Kind says what kind of trouble it is; only for a hub with
+	// FeatureRefusalKinds. Empty stands for RefusalPods.
+	Kind RefusalKind `json:"kind,omitempty" enum:"pods,storage,placement"`
 }
+
+// RefusalKind is a kind of trouble that keeps runners from starting.
+type RefusalKind string
+
+// Kinds of trouble.
+const (
+	// RefusalPods: the API server refuses the runners' Pods.
+	RefusalPods RefusalKind = "pods"
+	// RefusalStorage: a runner gets no volume.
+	RefusalStorage RefusalKind = "storage"
+	// RefusalPlacement: Pods are there and do not come up: no node takes them, or
+	// a node cannot pull their image.
+	RefusalPlacement RefusalKind = "placement"
+)

@@ -37,6 +37,11 @@ const (
 	CodeStorageUnavailable Code = "storage_unavailable" // 503
 	CodeStorageDamaged     Code = "storage_damaged"     // 500
 	CodeInternal           Code = "internal"            // 500
+
+	// What a project asks of its runners.
+	CodeRefNotFound         Code = "ref_not_found"        // 422
+	CodeRequirementsInvalid Code = "requirements_invalid" // 422
+	CodeRequirementsUnmet   Code = "requirements_unmet"   // 409
 )
 
 // Problem is an RFC 9457 problem document. It is the error that hubclient

@@ -36,19 +36,27 @@ const (
 
 // Run is one execution of a command on a project's commit.
 type Run struct {
-	ID      string   `json:"id"`
-	Project string   `json:"project"`
-	PoolID  string   `json:"poolId"`
-	Ref     string   `json:"ref,omitempty"`
-	Commit  string   `json:"commit,omitempty"`
-	Command []string `json:"command"`
-	State   RunState `json:"state"`
+	ID      string `json:"id"`
+	Project string `json:"project"`
+	PoolID  string `json:"poolId"`
+	Ref     string `json:"ref,omitempty"`
+	// Commit is what the ref stood for when the run was started, where the hub
+	// could ask; otherwise it comes with the start of the command.
+	Commit string `json:"commit,omitempty"`
+	// Requirements are what the commit asks of its runners; nil where the hub
+	// does not know: its runner finds out before it starts the command.
+	Requirements *Requirements `json:"requirements,omitempty"`
+	Command      []string      `json:"command"`
+	State        RunState      `json:"state"`
 	// Reason says in a sentence why the run waits or how it ended.
 	Reason string `json:"reason,omitempty"`
 	// ExitCode of the command, once it exited.
 	ExitCode *int32 `json:"exitCode,omitempty"`
 	// Signal that ended the command, such as "killed".
 	Signal string `json:"signal,omitempty"`
+	// PodEnd is how the Pod of the runner ended, where the run failed or was lost
+	// and its controller told.
+	PodEnd *PodEnd `json:"podEnd,omitempty"`
 	// Attempt counts from 1; it rises when the run is started again.
 	Attempt  int32  `json:"attempt"`
 	Failover string `json:"failover"`

@@ -46,6 +46,17 @@ type Assignment struct {
 	// Holds is what a volume holds of this run's project. A runner on a volume
 	// that holds another's must refuse the run.
 	Holds string `json:"holds,omitempty"`
+	// Declared is set where the hub does not know what the commit asks of its
+	// runners. The runner reads it and starts no command whose requirements the
+	// pool does not meet.
+	Declared *Declared `json:"declared,omitempty"`
+}
+
+// Declared is what a pool declares of its runners.
+type Declared struct {
+	Pool         string            `json:"pool"`
+	Capabilities map[string]bool   `json:"capabilities,omitempty"`
+	Labels       map[string]string `json:"labels,omitempty"`
 }
 
 // HeartbeatResponse confirms contact.

@@ -42,7 +42,7 @@ func readToken(path string) (secret.String, error) {
 func enroll(ctx context.Context, o Options, h hub, token secret.String) (enrolled, *report) {
 	request := hubv1.EnrollRequest{
 		Token: token.Reveal(), Name: o.Name, Build: o.Build,
-		Features: []string{hubv1.FeatureRunnerStates, hubv1.FeatureRunnerGone},
+		Features: []string{hubv1.FeatureRunnerStates, hubv1.FeatureRunnerGone, hubv1.FeatureRequirements},
 	}
 	var backoff hubclient.Backoff
 	for began := o.Clock.Now(); ; {

@@ -35,6 +35,11 @@ func (w *workspace) checkout(ctx context.Context, a hubv1.Assignment) (string, e
 	if err := w.remember(from); err != nil {
 		return "", err
 	}
+	if a.Declared != nil {
+		if err := w.demand(ctx, commit, *a.Declared); err != nil {
+			return "", err
+		}
+	}
 	// Everything the commit needs is read here, so a fetch that left something
 	// out does not go unnoticed.
 	if _, err := w.run(ctx, "read-tree", "-u", "--reset", commit); err != nil {

@@ -2,9 +2,12 @@ package agent_test
 
 import (
 	"context"
+	"encoding/pem"
 	"fmt"
 	"io"
 	"log/slog"
+	"net/http"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"slices"
@@ -24,6 +27,9 @@ type system struct {
 	t                 testing.TB
 	url, pin          string
 	admin, controller *hubclient.Client
+	// gitCA is the file of certificates that runners trust for Git, if it is not
+	// that of the project.
+	gitCA string
 }
 
 func startHub(t testing.TB) *system {
@@ -97,6 +103,9 @@ func (s *system) runner(ctx context.Context, key string) (agent.Options, <-chan 
 		s.t.Fatal(err)
 	}
 	_, caFile, _ := agent.ProjectForTest(s.t)
+	if s.gitCA != "" {
+		caFile = s.gitCA
+	}
 	o.HubURL, o.HubCAPin, o.GitCAFile = s.url, s.pin, caFile
 	o.Log = slog.New(slog.NewTextHandler(s.t.Output(), nil))
 	ended := make(chan error, 1)
@@ -183,6 +192,64 @@ func TestACancelOverARealHub(t *testing.T) {
 	}
 	if run = s.await(ctx, run.ID, settled); run.State != hubv1.RunCancelled {
 		t.Errorf("the run ended as %+v", run)
+	}
+	if err := <-ended; err != nil {
+		t.Error(err)
+	}
+}
+
+// A run can be cancelled at any time: while it waits, while its runner prepares
+// for it, and while its command runs (above).
+func TestACancelBeforeTheCommandOverARealHub(t *testing.T) {
+	s, ctx := startHub(t), within(t)
+	asked := make(chan struct{}, 16)
+	never := httptest.NewTLSServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		_, _ = io.Copy(io.Discard, r.Body) // only then is it known when the client leaves
+		asked <- struct{}{}
+		<-r.Context().Done()
+	}))
+	defer never.Close()
+	defer never.CloseClientConnections()
+	s.gitCA = filepath.Join(t.TempDir(), "ca.pem")
+	if err := os.WriteFile(s.gitCA, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: never.Certificate().Raw}), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	project, err := s.admin.GetProject(ctx, "demo")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.admin.CreateProject(ctx, hubv1.CreateProjectRequest{Name: "slow", Remote: never.URL + "/slow.git"}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.admin.BindProject(ctx, "slow", project.ExecutorID); err != nil {
+		t.Fatal(err)
+	}
+	request := hubv1.StartRunRequest{Project: "slow", Command: []string{"true"}}
+	waits, err := s.admin.StartRun(ctx, request, "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if waits, err = s.admin.CancelRun(ctx, waits.ID); err != nil || waits.State != hubv1.RunCancelled {
+		t.Fatalf("while it waits: %+v, %v", waits, err)
+	}
+	_, ended := s.runner(ctx, "runner-one")
+	handed, err := s.admin.StartRun(ctx, request, "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	select {
+	case <-asked:
+	case <-ctx.Done():
+		t.Fatal("the runner does not fetch")
+	}
+	if now := s.await(ctx, handed.ID, func(now hubv1.Run) bool { return now.State != hubv1.RunQueued }); now.State != hubv1.RunHanded {
+		t.Fatalf("while its runner fetches: %+v", now)
+	}
+	if _, err := s.admin.CancelRun(ctx, handed.ID); err != nil {
+		t.Fatal(err)
+	}
+	if handed = s.await(ctx, handed.ID, settled); handed.State != hubv1.RunCancelled || handed.StartedAt != nil || !strings.Contains(handed.Reason, "cancelled by ") {
+		t.Errorf("the run ended as %+v", handed)
 	}
 	if err := <-ended; err != nil {
 		t.Error(err)

@@ -48,6 +48,13 @@ The configuration file names the fleet repositories that the hub follows:
       caFile: /etc/cloop/git-ca.pem
       allow: {names: ["ml-*"], maxRunners: 50}
 
+how it looks at the repositories of projects, which it asks what a run needs
+of its runner; what it cannot read, the runner finds out:
+
+  projects:
+    caFile: /etc/cloop/git-ca.pem   # trusted beside the system's
+    hosts: ["*.example.com"]        # the only servers to ask (default: any)
+
 and how long the hub keeps what is over, here with the defaults; forever keeps
 it. Nothing that is not over is ever removed:
 

@@ -5,12 +5,16 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
+	"slices"
 	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
 
 	"cloop.dev/cloop/apis/hubv1"
+	"cloop.dev/cloop/internal/count"
+	"cloop.dev/cloop/internal/fleet"
 	"cloop.dev/cloop/internal/hubclient"
 )
 
@@ -101,18 +105,55 @@ func (a *app) newProjectShowCommand() *cobra.Command {
 				row(w, "Default ref:", project.DefaultRef)
 				row(w, "Pool:", dash(newPoolNames(hub).of(cmd.Context(), project.ExecutorID)))
 				row(w, "Binding:", dash(project.ExecutorID))
+				if project.Requirements != nil {
+					row(w, "Requires:", requirementsText(*project.Requirements))
+				}
+				if project.Paused != nil {
+					row(w, "Paused:", fmt.Sprintf("%s: %s waiting; %s", project.Paused.Reason, count.Of(project.Paused.Runs, "run")+" "+count.Is(project.Paused.Runs), project.Paused.Message))
+				}
+				if project.Dropped != nil {
+					row(w, "Last dropped:", fmt.Sprintf("run %s at %s: %s", project.Dropped.Run, project.Dropped.At.UTC().Format(time.RFC3339), project.Dropped.Reason))
+				}
 				row(w, "Created:", project.CreatedAt.UTC().Format(time.RFC3339))
 			})
 		},
 	}
 }
 
+// requirementsText is what a project asks of its runners in one line.
+func requirementsText(r hubv1.ProjectRequirements) string {
+	text := "nothing in particular"
+	if !r.Empty() {
+		text = demandText(r.Requirements)
+	}
+	if r.Unknown != "" {
+		text = "not known to the hub, so its runners check: " + r.Unknown
+	}
+	if r.Commit != "" {
+		text += " (at " + fleet.Short(r.Commit) + ")"
+	}
+	return text
+}
+
+func demandText(r hubv1.Requirements) string {
+	var parts []string
+	for _, name := range slices.Sorted(maps.Keys(r.Capabilities)) {
+		parts = append(parts, fmt.Sprintf("%s: %t", name, r.Capabilities[name]))
+	}
+	for _, name := range slices.Sorted(maps.Keys(r.Labels)) {
+		parts = append(parts, name+"="+r.Labels[name])
+	}
+	return strings.Join(parts, ", ")
+}
+
 func (a *app) newProjectBindCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:   "bind PROJECT POOL",
 		Short: "Run a project on a pool",
-		Long:  `Run a project on a pool, given by its name or as pool:<id>.`,
-		Args:  cobra.ExactArgs(2),
+		Long: `Run a project on a pool, given by its name or as pool:<id>. The hub refuses a
+pool that does not meet what the project's .cloop/sandbox.yaml asks for. Runs
+that wait for another pool leave its queue.`,
+		Args: cobra.ExactArgs(2),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			hub, err := a.connect()
 			if err != nil {

@@ -266,6 +266,12 @@ func printRun(w io.Writer, r hubv1.Run, pool string) {
 		row(w, "Exit:", exitText(r))
 	}
 	row(w, "Commit:", dash(r.Commit))
+	switch {
+	case r.Requirements == nil && !r.State.Terminal():
+		row(w, "Requires:", "not known to the hub, so its runner checks")
+	case r.Requirements != nil && !r.Requirements.Empty():
+		row(w, "Requires:", demandText(*r.Requirements))
+	}
 	row(w, "Attempt:", r.Attempt)
 	row(w, "Runner:", dash(r.Runner))
 	row(w, "Started by:", r.StartedBy)

@@ -304,3 +304,30 @@ func TestRunListShowsTheBeginningOfALongCommand(t *testing.T) {
 		t.Errorf("exit code %d, %d bytes: %.300q", got.code, len(got.stdout), got.stdout)
 	}
 }
+
+func TestProjectShowSaysWhatItAsksForAndWhyItsRunsWait(t *testing.T) {
+	at := time.Date(2026, 5, 4, 3, 2, 1, 0, time.UTC)
+	project := hubv1.Project{
+		ID: "project-1", Name: "app", Remote: "https://git.example.com/app.git", DefaultRef: "main", CreatedAt: at,
+		Requirements: &hubv1.ProjectRequirements{
+			Commit: "0123456789abcdef0123456789abcdef01234567", At: at,
+			Requirements: hubv1.Requirements{Capabilities: map[string]bool{"hypervisor": true}, Labels: map[string]string{"gpu": "true"}},
+		},
+		Paused:  &hubv1.Paused{Reason: hubv1.PausedForCapacity, Runs: 2, Message: "waits for a runner of pool gpu"},
+		Dropped: &hubv1.Dropped{Run: "run-1", Reason: "project app was bound to another pool", At: at},
+	}
+	stubHub(t, map[string]any{"GET /api/v1/projects/app": &project})
+	got := cloop(t, "project", "show", "app")
+	for _, want := range []string{
+		"hypervisor: true, gpu=true (at 0123456789ab)", "pool_capacity: 2 runs are waiting; waits for a runner of pool gpu",
+		"run run-1 at 2026-05-04T03:02:01Z: project app was bound to another pool",
+	} {
+		if got.code != 0 || !strings.Contains(got.stdout, want) {
+			t.Errorf("exit code %d, without %q: %s%s", got.code, want, got.stdout, got.stderr)
+		}
+	}
+	project.Requirements = &hubv1.ProjectRequirements{Unknown: "the server is away", At: at}
+	if got := cloop(t, "project", "show", "app"); !strings.Contains(got.stdout, "not known to the hub, so its runners check: the server is away") {
+		t.Errorf("what is not known shows as %s", got.stdout)
+	}
+}

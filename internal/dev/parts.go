@@ -113,7 +113,9 @@ func (s *System) startHub(ctx context.Context) error {
     ref: {branch: %s}
     path: ./hub
     interval: 1m
-    caFile: %s
+    caFile: %[4]s
+projects:
+  caFile: %[4]s
 `, SyncName, s.GitURL("fleet"), branch, yamlText(s.CAFile))
 	if err := atomicfile.Write(s.path("hub.yaml"), []byte(config), 0o600); err != nil {
 		return err

@@ -103,7 +103,7 @@ func isAdvertised(refs *packp.AdvRefs, hash plumbing.Hash) bool {
 
 // fetchShallow fetches one commit without its history.
 func fetchShallow(ctx context.Context, session transport.UploadPackSession, refs *packp.AdvRefs, store *filesystem.Storage, hash plumbing.Hash) error {
-	return fetchPack(ctx, session, refs, store, []plumbing.Hash{hash}, 1)
+	return fetchPack(ctx, session, refs, store, []plumbing.Hash{hash}, fetchOptions{depth: 1})
 }
 
 // fetchWhole fetches every branch and tag with its history, to find a commit
@@ -119,7 +119,7 @@ func (g *Git) fetchWhole(ctx context.Context, store *filesystem.Storage, hash pl
 			tips = append(tips, tip)
 		}
 	}
-	if err := fetchPack(ctx, session, refs, store, tips, 0); err != nil {
+	if err := fetchPack(ctx, session, refs, store, tips, fetchOptions{}); err != nil {
 		return g.unreachable("fetch", err)
 	}
 	if store.HasEncodedObject(hash) != nil {
@@ -128,12 +128,30 @@ func (g *Git) fetchWhole(ctx context.Context, store *filesystem.Storage, hash pl
 	return nil
 }
 
-// fetchPack fetches wants, depth commits deep; 0 is with all history.
-func fetchPack(ctx context.Context, session transport.UploadPackSession, refs *packp.AdvRefs, store *filesystem.Storage, wants []plumbing.Hash, depth int) (err error) {
+// fetchOptions say what a server may leave out.
+type fetchOptions struct {
+	// depth is how many commits deep to fetch; 0 is with all history.
+	depth int
+	// filter is which objects to leave out, where the server can do that.
+	filter packp.Filter
+	// vet, where it is set, is a directory to keep the pack in while it is held to
+	// the bounds.
+	vet    string
+	bounds packBounds
+}
+
+// fetchPack fetches wants.
+func fetchPack(ctx context.Context, session transport.UploadPackSession, refs *packp.AdvRefs, store *filesystem.Storage, wants []plumbing.Hash, o fetchOptions) (err error) {
 	req := packp.NewUploadPackRequestFromCapabilities(refs.Capabilities)
 	req.Wants = wants
-	if depth > 0 && refs.Capabilities.Supports(capability.Shallow) {
-		req.Depth = packp.DepthCommits(depth)
+	if o.filter != "" && refs.Capabilities.Supports(capability.Filter) {
+		req.Filter = o.filter
+		if err := req.Capabilities.Set(capability.Filter); err != nil {
+			return err
+		}
+	}
+	if o.depth > 0 && refs.Capabilities.Supports(capability.Shallow) {
+		req.Depth = packp.DepthCommits(o.depth)
 		if err := req.Capabilities.Set(capability.Shallow); err != nil {
 			return err
 		}
@@ -153,7 +171,16 @@ func fetchPack(ctx context.Context, session transport.UploadPackSession, refs *p
 			return err
 		}
 	}
-	return packfile.UpdateObjectStorage(store, demultiplexed(req.Capabilities, response))
+	pack := demultiplexed(req.Capabilities, response)
+	if o.vet != "" {
+		file, err := vetted(o.vet, pack, o.bounds)
+		if err != nil {
+			return err
+		}
+		defer func() { _ = file.Close() }()
+		pack = file
+	}
+	return packfile.UpdateObjectStorage(store, pack)
 }
 
 func demultiplexed(capabilities *capability.List, response io.Reader) io.Reader {

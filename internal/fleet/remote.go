@@ -61,7 +61,7 @@ func httpClient(bundle []byte, credential bool) (*http.Client, error) {
 		}
 	}
 	return &http.Client{
-		Transport: boundedTransport{&http.Transport{
+		Transport: boundedTransport{maxPack: maxPack, next: &http.Transport{
 			Proxy:               http.ProxyFromEnvironment,
 			DialContext:         (&net.Dialer{Timeout: limits.Connect}).DialContext,
 			TLSClientConfig:     config,
@@ -86,7 +86,11 @@ func httpClient(bundle []byte, credential bool) (*http.Client, error) {
 
 // boundedTransport bounds every answer in size, and in the time that the server
 // may be silent.
-type boundedTransport struct{ next http.RoundTripper }
+type boundedTransport struct {
+	next http.RoundTripper
+	// maxPack bounds a pack, in bytes.
+	maxPack int64
+}
 
 // RoundTrip is http.RoundTripper's.
 func (t boundedTransport) RoundTrip(req *http.Request) (*http.Response, error) {
@@ -107,7 +111,7 @@ func (t boundedTransport) RoundTrip(req *http.Request) (*http.Response, error) {
 	case req.Method == http.MethodGet:
 		res.Body = readCloser{&cappedReader{from: body, left: maxRefs}, body}
 	default:
-		res.Body = readCloser{&cappedReader{from: body, left: maxPack}, body}
+		res.Body = readCloser{&cappedReader{from: body, left: t.maxPack}, body}
 	}
 	return res, nil
 }

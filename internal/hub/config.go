@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"net/url"
+	"os"
 	"path"
 	"path/filepath"
 	"regexp"
@@ -26,6 +27,39 @@ type Config struct {
 	// Retention is how long what is over is kept; the zero value of each part
 	// stands for its default.
 	Retention store.Retention
+	Projects  ProjectsConfig
+}
+
+// ProjectsConfig is how the hub looks at projects' repositories. What it cannot
+// read, runners find out.
+type ProjectsConfig struct {
+	// CAFile holds PEM certificates that are trusted beside the system's.
+	CAFile string
+	// Hosts are patterns, as of path.Match, of the only servers that the hub
+	// asks; any where left out.
+	Hosts []string
+}
+
+func (c ProjectsConfig) check() []error {
+	var problems []error
+	for _, pattern := range c.Hosts {
+		if _, err := path.Match(pattern, ""); err != nil {
+			problems = append(problems, fmt.Errorf("projects.hosts: %q is no pattern", pattern))
+		}
+	}
+	return problems
+}
+
+// certificates reads CAFile.
+func (c ProjectsConfig) certificates() ([]byte, error) {
+	if c.CAFile == "" {
+		return nil, nil
+	}
+	data, err := os.ReadFile(c.CAFile)
+	if err != nil {
+		return nil, fmt.Errorf("read projects.caFile of the hub's configuration: %w", err)
+	}
+	return data, nil
 }
 
 // SyncConfig is one fleet repository that the hub follows.
@@ -78,6 +112,10 @@ type configFile struct {
 	Names     []string       `yaml:"names"`
 	Sync      []syncEntry    `yaml:"sync"`
 	Retention retentionEntry `yaml:"retention"`
+	Projects  struct {
+		CAFile string   `yaml:"caFile"`
+		Hosts  []string `yaml:"hosts"`
+	} `yaml:"projects"`
 }
 
 type syncEntry struct {
@@ -113,8 +151,11 @@ func ParseConfig(file string, data []byte) (Config, error) {
 	if err := decoder.Decode(new(configFile)); !errors.Is(err, io.EOF) {
 		return Config{}, fmt.Errorf("%s: more than one document: keep one", file)
 	}
-	out := Config{Names: in.Names}
+	out := Config{Names: in.Names, Projects: ProjectsConfig{CAFile: from(filepath.Dir(file), in.Projects.CAFile), Hosts: in.Projects.Hosts}}
 	var problems []error
+	for _, problem := range out.Projects.check() {
+		problems = append(problems, fmt.Errorf("%s: %w", file, problem))
+	}
 	var err error
 	if out.Retention, err = in.Retention.retention(); err != nil {
 		problems = append(problems, fmt.Errorf("%s: %w", file, err))

@@ -21,6 +21,7 @@ sync:
   passwordFile: /etc/hub/password
   allow: {names: ["team-*"], maxRunners: 10}
 retention: {logs: 36h, runs: 10d, runsPerProject: 0, audit: forever}
+projects: {caFile: git.pem, hosts: ["*.example.com"]}
 `
 
 func TestTheConfiguration(t *testing.T) {
@@ -34,6 +35,9 @@ func TestTheConfiguration(t *testing.T) {
 	want := store.Retention{Logs: 36 * time.Hour, Runs: 10 * 24 * time.Hour, RunsPerProject: -1, Audit: -1}
 	if config.Retention != want {
 		t.Fatalf("parsed %+v, want %+v", config.Retention, want)
+	}
+	if got := config.Projects; got.CAFile != "/etc/hub/git.pem" || len(got.Hosts) != 1 || got.Hosts[0] != "*.example.com" {
+		t.Fatalf("parsed %+v", got)
 	}
 	if empty, err := hub.ParseConfig("x", nil); err != nil || len(empty.Syncs) != 0 {
 		t.Fatalf("an empty file: %+v, %v", empty, err)
@@ -54,9 +58,10 @@ func TestEveryProblemOfAConfigurationIsNamed(t *testing.T) {
 - name: a
   url: https://git.example.com/x
 retention: {logs: soon, runs: 99999d, runners: 3h, audit: -5d, runsPerProject: -1}
+projects: {hosts: ["git["]}
 `))
 	for _, want := range []string{"lowercase", "https", `"soon"`, "40 hexadecimal", "at least 1s", "passwordFile", "no pattern", "negative", "another sync", "hub.yaml",
-		`retention.logs: "soon"`, `retention.runs: "99999d"`, "retention.runners: 3h is less", "retention.audit", "retention.runsPerProject"} {
+		`retention.logs: "soon"`, `retention.runs: "99999d"`, "retention.runners: 3h is less", "retention.audit", "retention.runsPerProject", `projects.hosts: "git[" is no pattern`} {
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%v does not name %q", err, want)
 		}

@@ -65,9 +65,9 @@ func TestTheDoctorAndThePoolSayTheSame(t *testing.T) {
 	for _, err := range controller.PoolWatch(r.ctx(), hubclient.Hello{Instance: "c-0", Build: "0.9.0", Features: []string{hubv1.FeatureRunnerStates}}) {
 		check(t, err)
 		find(hubv1.FindingPoolsProtocol, hubv1.SeverityWarn, "build 0.9.0, does not speak runner-gone")
-		check(t, controller.SetRefusal(r.ctx(), "quota exceeded"))
+		check(t, controller.SetRefusal(r.ctx(), hubv1.Refusal{Message: "quota exceeded"}))
 		find(hubv1.FindingPoolsStorage, hubv1.SeverityWarn, "quota exceeded")
-		check(t, controller.SetRefusal(r.ctx(), ""))
+		check(t, controller.SetRefusal(r.ctx(), hubv1.Refusal{}))
 		r.clock.Step(10 * time.Minute)
 		find(hubv1.FindingPoolsCapacity, hubv1.SeverityWarn, "does not use the room")
 		if page := r.page("/metrics"); !strings.Contains(page, `cloop_executor_pool_oldest_wait_seconds{pool="gpu"} 600`) || !strings.Contains(page, `cloop_executor_pool_room{pool="gpu"} 1`) {

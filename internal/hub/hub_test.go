@@ -67,8 +67,10 @@ func serveIn(t testing.TB, dir string, change func(*hub.Options)) *running {
 	tokenFile := filepath.Join(dir, "admin-token")
 	o := hub.Options{
 		Addr: "127.0.0.1:0", DataDir: filepath.Join(dir, "hub"), AdminTokenFile: tokenFile, Clock: r.clock,
-		Log:   slog.New(slog.NewTextHandler(r.log, nil)),
-		Ready: func(addr, pin string) { r.addr, r.pin = addr, pin; close(ready) },
+		Log: slog.New(slog.NewTextHandler(r.log, nil)),
+		// No test's project is anywhere, unless it says so.
+		Projects: hub.ProjectsConfig{Hosts: []string{"nowhere.invalid"}},
+		Ready:    func(addr, pin string) { r.addr, r.pin = addr, pin; close(ready) },
 	}
 	if change != nil {
 		change(&o)
@@ -150,7 +152,7 @@ func (r *running) enroll(controller *hubclient.Client, key string) (id string, r
 	if err != nil {
 		r.t.Fatal(err)
 	}
-	enrolled, err := r.client("").Enroll(r.ctx(), hubv1.EnrollRequest{Token: minted.Token, Name: key, Build: "test"})
+	enrolled, err := r.client("").Enroll(r.ctx(), hubv1.EnrollRequest{Token: minted.Token, Name: key, Build: "test", Features: []string{hubv1.FeatureRequirements}})
 	if err != nil {
 		r.t.Fatal(err)
 	}

@@ -44,7 +44,7 @@ func TestTwoHubsOnOneDatabase(t *testing.T) {
 	// The runner comes up at the second, and waits there.
 	minted, err := controller.MintRunner(first.ctx(), "runner-one")
 	check(t, err)
-	enrolled, err := second.client("").Enroll(second.ctx(), hubv1.EnrollRequest{Token: minted.Token, Name: "r", Build: "test"})
+	enrolled, err := second.client("").Enroll(second.ctx(), hubv1.EnrollRequest{Token: minted.Token, Name: "r", Build: "test", Features: []string{hubv1.FeatureRequirements}})
 	check(t, err)
 	runner := second.client(enrolled.Session)
 	var run hubv1.Run

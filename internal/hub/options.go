@@ -56,6 +56,9 @@ type Options struct {
 	// Retention is explained and defaulted by store.Retention. Left out, it is
 	// that of ConfigFile.
 	Retention store.Retention
+	// Projects is how the hub looks at projects' repositories. Left out, it is that
+	// of ConfigFile.
+	Projects ProjectsConfig
 	// Ready, if set, is called once when the hub listens, with its address and
 	// the pin of its key.
 	Ready func(addr, pin string)
@@ -112,6 +115,9 @@ func (o *Options) complete() error {
 			o.Names = append(config.Names, o.Names...)
 			if o.Retention == (store.Retention{}) {
 				o.Retention = config.Retention
+			}
+			if o.Projects.CAFile == "" && len(o.Projects.Hosts) == 0 {
+				o.Projects = config.Projects
 			}
 		}
 	}

@@ -20,6 +20,7 @@ import (
 
 	"cloop.dev/cloop/internal/atomicfile"
 	"cloop.dev/cloop/internal/hub/api"
+	"cloop.dev/cloop/internal/hub/source"
 	"cloop.dev/cloop/internal/hub/store"
 	"cloop.dev/cloop/internal/secret"
 )
@@ -71,6 +72,7 @@ type parts struct {
 	store   *store.Store
 	metrics *metrics
 	syncs   *syncs
+	sources *source.Reader
 	certs   *certificates
 	ready   *readiness
 	// began is when the hub started.
@@ -88,12 +90,16 @@ func serve(ctx context.Context, o Options, data *store.Store, m *metrics) error 
 	if err != nil {
 		return err
 	}
+	sources, err := newSources(o)
+	if err != nil {
+		return err
+	}
 	listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", o.Addr)
 	if err != nil {
 		return fmt.Errorf("listen on %s: %w", o.Addr, err)
 	}
 	p := &parts{
-		Options: o, store: data, metrics: m, syncs: syncs, certs: certs, ready: &readiness{store: data},
+		Options: o, store: data, metrics: m, syncs: syncs, sources: sources, certs: certs, ready: &readiness{store: data},
 		began: o.Clock.Now(), stopping: make(chan struct{}),
 	}
 	m.registry.MustRegister(collector{examine: p.examine, ready: p.ready.check})
@@ -156,7 +162,7 @@ func (p *parts) shutDown(server *http.Server) error {
 func (p *parts) handler() http.Handler {
 	mux := http.NewServeMux()
 	mux.Handle("/", api.New(api.Options{
-		Build: p.Build, Store: p.store, Syncs: p.syncs, Examine: p.examine, Validator: p.syncs.validator, Clock: p.Clock, Log: p.Log,
+		Build: p.Build, Store: p.store, Syncs: p.syncs, Sources: p.sources, Examine: p.examine, Validator: p.syncs.validator, Clock: p.Clock, Log: p.Log,
 		HeartbeatInterval: p.HeartbeatInterval, Stopping: p.stopping,
 	}))
 	mux.Handle("POST /webhooks/{sync}", newWebhooks(p.Options, p.syncs, p.metrics))

@@ -75,8 +75,8 @@ func (c *Client) RunnerGone(ctx context.Context, runner string, request hubv1.Go
 }
 
 // SetRefusal tells the hub why runners do not start; an empty message clears it.
-func (c *Client) SetRefusal(ctx context.Context, message string) error {
+func (c *Client) SetRefusal(ctx context.Context, refusal hubv1.Refusal) error {
 	return c.do(ctx, call{
-		method: http.MethodPut, path: "/pool/v1/refusal", body: hubv1.Refusal{Message: message}, repeatable: true,
+		method: http.MethodPut, path: "/pool/v1/refusal", body: refusal, repeatable: true,
 	}, nil)
 }

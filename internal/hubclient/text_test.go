@@ -54,5 +54,5 @@ func TestTextThatIsNotUTF8IsRefusedBeforeItIsSent(t *testing.T) {
 		t.Errorf("%d requests were sent", sent)
 	}
 	// What a machine reports must arrive, as well as it can be said.
-	check(t, c.SetRefusal(context.Background(), bad))
+	check(t, c.SetRefusal(context.Background(), hubv1.Refusal{Message: bad}))
 }

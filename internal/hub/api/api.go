@@ -36,12 +36,21 @@ type Syncs interface {
 	Reconcile(ctx context.Context, name string) error
 }
 
+// Sources looks at projects' repositories.
+type Sources interface {
+	// Read finds what a ref stands for and what it asks of runners. An error is a
+	// problem, or the context's.
+	Read(ctx context.Context, remote, ref string) (store.Source, error)
+}
+
 // Options of the API.
 type Options struct {
 	// Build is what the hub was built from, as people are shown it.
 	Build string
 	Store *store.Store
 	Syncs Syncs
+	// Sources looks at projects' repositories.
+	Sources Sources
 	// Examine reads what the doctor judges.
 	Examine func(context.Context) (doctor.Snapshot, error)
 	// Validator judges definitions that requests make.

@@ -14,7 +14,9 @@ import (
 )
 
 const (
-	apiBase    = "/api/v1"
+	apiBase = "/api/v1"
+	// peopleBase is where everything for people is.
+	peopleBase = "/api/"
 	poolBase   = "/pool/v1"
 	runnerBase = "/runner/v1"
 	enrollPath = runnerBase + "/enroll"
@@ -48,7 +50,7 @@ func (s *server) authFor(path string) func(huma.Context, func(huma.Context)) {
 	switch {
 	case path == enrollPath:
 		return nil
-	case strings.HasPrefix(path, apiBase):
+	case strings.HasPrefix(path, peopleBase):
 		prove = func(ctx context.Context, text string) (any, error) { return s.Store.AuthAdmin(ctx, text) }
 	case strings.HasPrefix(path, poolBase):
 		prove = func(ctx context.Context, text string) (any, error) { return s.Store.AuthPool(ctx, text) }

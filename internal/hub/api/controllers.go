@@ -53,7 +53,7 @@ func (s *server) controllers() {
 		})
 	register(s, status(op(http.MethodPut, poolBase+"/refusal", "set-refusal", "Say why no runner starts"), http.StatusNoContent),
 		func(ctx context.Context, in *struct{ Body hubv1.Refusal }) (*struct{}, error) {
-			return nil, s.Store.SetRefusal(ctx, credentialOf(ctx), in.Body.Message)
+			return nil, s.Store.SetRefusal(ctx, credentialOf(ctx), in.Body)
 		})
 }
 

@@ -41,8 +41,32 @@ func (s *server) projects() {
 			ProjectPath
 			Body hubv1.BindRequest
 		}) (*body[hubv1.Project], error) {
-			return answer(s.Store.BindProject(ctx, actorOf(ctx), in.Project, in.Body.ExecutorID))
+			return answer(s.bind(ctx, in.Project, in.Body.ExecutorID))
 		})
+	register(s, op(http.MethodPost, "/api/projects/{project}/executor", "bind-project-executor", "Bind a project to a pool, in the words of other clients"),
+		func(ctx context.Context, in *struct {
+			ProjectPath
+			Body hubv1.ExecutorRequest
+		}) (*body[hubv1.Project], error) {
+			return answer(s.bind(ctx, in.Project, in.Body.ExecutorID))
+		})
+}
+
+// bind looks at the project's default ref first. One that is not there yet asks
+// for nothing that could be refused: each run looks again.
+func (s *server) bind(ctx context.Context, ref, executor string) (hubv1.Project, error) {
+	project, err := s.Store.FindProject(ctx, ref)
+	if err != nil {
+		return project, err
+	}
+	found, err := s.Sources.Read(ctx, project.Remote, project.DefaultRef)
+	if p, refused := asProblem(err); refused && p.Code == hubv1.CodeRefNotFound {
+		found, err = store.Source{Unknown: p.Detail}, nil
+	}
+	if err != nil {
+		return project, err
+	}
+	return s.Store.BindProject(ctx, actorOf(ctx), project.ID, executor, found)
 }
 
 // checkProject refuses what would reach a runner's git as something else than a

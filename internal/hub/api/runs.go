@@ -28,7 +28,7 @@ func (s *server) runs() {
 			if err := checkRun(in.Body); err != nil {
 				return nil, err
 			}
-			return answer(s.Store.StartRun(ctx, actorOf(ctx), principalsOf(ctx), store.Key(in.Key), in.Body))
+			return answer(s.startRun(ctx, store.Key(in.Key), in.Body))
 		})
 	register(s, op(http.MethodGet, apiBase+"/runs", "list-runs", "List runs, newest first"),
 		func(ctx context.Context, in *struct {
@@ -52,6 +52,32 @@ func (s *server) runs() {
 		"application/octet-stream": {Schema: &huma.Schema{Type: huma.TypeString, Format: "binary"}},
 	}}}
 	register(s, logs, s.readLog)
+}
+
+// startRun looks at the ref before anything is written: a repository takes its
+// time.
+func (s *server) startRun(ctx context.Context, key store.Key, request hubv1.StartRunRequest) (hubv1.Run, error) {
+	project, err := s.Store.FindProject(ctx, request.Project)
+	if err != nil {
+		return hubv1.Run{}, err
+	}
+	ref := request.Ref
+	if ref == "" {
+		ref = project.DefaultRef
+	}
+	var found store.Source
+	if project.ExecutorID != "" { // otherwise there is nothing to look for
+		found, err = s.Sources.Read(ctx, project.Remote, ref)
+	}
+	if err != nil {
+		// What was started with the key before stays started, whatever has become
+		// of the ref.
+		if run, started, _ := s.Store.StartedBefore(ctx, actorOf(ctx), key, request); started {
+			return run, nil
+		}
+		return hubv1.Run{}, err
+	}
+	return s.Store.StartRun(ctx, actorOf(ctx), principalsOf(ctx), key, request, found)
 }
 
 func checkRun(request hubv1.StartRunRequest) error {
@@ -91,6 +117,7 @@ func (s *server) watchRun(ctx context.Context, in *RunPath) (*huma.StreamRespons
 func (s *server) readLog(ctx context.Context, in *struct {
 	RunPath
 	Offset int64 `query:"offset" minimum:"0"`
+	Limit  int64 `query:"limit" minimum:"0" doc:"At most this many bytes; all where left out."`
 	Follow bool  `query:"follow"`
 }) (*huma.StreamResponse, error) {
 	sub := s.Store.Bus.Subscribe(store.LogTopic(in.Run))
@@ -105,24 +132,38 @@ func (s *server) readLog(ctx context.Context, in *struct {
 		w.Header().Set("Cache-Control", "no-store")
 		w.Header().Set("X-Content-Type-Options", "nosniff")
 		w.WriteHeader(http.StatusOK)
-		s.copyLog(hc.Context(), s.flusher(w), sub, in.Run, in.Offset, in.Follow)
+		s.copyLog(hc.Context(), s.flusher(w), sub, logPart{in.Run, in.Offset, in.Limit, in.Follow})
 	}}, nil
 }
 
-func (s *server) copyLog(ctx context.Context, write func([]byte) error, sub *store.Subscription, run string, offset int64, follow bool) {
-	for {
-		data, state, err := s.Store.ReadLog(ctx, run, offset)
+// logPart is what a reader wants of a log.
+type logPart struct {
+	run    string
+	offset int64
+	// limit is how many bytes at most; 0: all.
+	limit int64
+	// follow is to wait for more until the run is settled.
+	follow bool
+}
+
+func (s *server) copyLog(ctx context.Context, write func([]byte) error, sub *store.Subscription, part logPart) {
+	for left := part.limit; ; {
+		data, state, err := s.Store.ReadLog(ctx, part.run, part.offset)
 		if err != nil {
 			breakOff()
 		}
+		if part.limit > 0 {
+			data = data[:min(int64(len(data)), left)]
+			left -= int64(len(data))
+		}
 		if len(data) > 0 {
-			if write(data) != nil {
+			if write(data) != nil || part.limit > 0 && left == 0 {
 				return
 			}
-			offset += int64(len(data))
+			part.offset += int64(len(data))
 			continue
 		}
-		if !follow || state.Terminal() {
+		if !part.follow || state.Terminal() {
 			return
 		}
 		// Headers and what there is go out before the wait.

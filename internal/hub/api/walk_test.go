@@ -39,6 +39,14 @@ type hub struct {
 	names map[string]string
 }
 
+// noSources reaches no repository.
+type noSources struct{}
+
+// Read knows nothing.
+func (noSources) Read(context.Context, string, string) (store.Source, error) {
+	return store.Source{Unknown: "no repository is reached"}, nil
+}
+
 type noSyncs struct{}
 
 func (noSyncs) Reconcile(context.Context, string) error { return nil }
@@ -62,7 +70,7 @@ func newHub(t testing.TB, validator *schemas.Validator, change func(*api.Options
 	stopping := make(chan struct{})
 	close(stopping)
 	o := api.Options{
-		Store: data, Syncs: noSyncs{}, Validator: validator, Clock: clock, Log: slog.New(slog.DiscardHandler), HeartbeatInterval: time.Second, Stopping: stopping,
+		Store: data, Syncs: noSyncs{}, Sources: noSources{}, Validator: validator, Clock: clock, Log: slog.New(slog.DiscardHandler), HeartbeatInterval: time.Second, Stopping: stopping,
 		Examine: func(context.Context) (doctor.Snapshot, error) { return doctor.Snapshot{Now: clock.Now()}, nil },
 	}
 	if change != nil {

@@ -49,6 +49,10 @@ var kinds = map[hubv1.Code]kind{
 	hubv1.CodeStorageUnavailable: {http.StatusServiceUnavailable, "The hub's storage does not work", "whoever runs the hub must give it back its data directory or its PostgreSQL server, with room on the disk; it goes on by itself then"},
 	hubv1.CodeStorageDamaged:     {http.StatusInternalServerError, "The hub's database is damaged", "whoever runs the hub must put a backup in its place: docs/operate.md, A damaged database"},
 	hubv1.CodeInternal:           {http.StatusInternalServerError, "The hub failed", "try again; the hub's log has the cause"},
+
+	hubv1.CodeRefNotFound:         {http.StatusUnprocessableEntity, "There is no such ref", "push it, or name another branch, tag or full commit"},
+	hubv1.CodeRequirementsInvalid: {http.StatusUnprocessableEntity, "The project's requirements are not valid", "correct .cloop/sandbox.yaml, push it and try again"},
+	hubv1.CodeRequirementsUnmet:   {http.StatusConflict, "The pool does not meet the project's requirements", "bind the project to a pool that does, or declare it on this one if its runners have it (capabilities and labels of the pool)"},
 }
 
 // New is a problem of the code. Format and arguments make its detail: what was

@@ -44,6 +44,19 @@ func (tx *Tx) readsProjects(principal string) (bool, error) {
 	return found, err
 }
 
+// refuses is why the pool does not take a queued run any more; nil: it does.
+func (tx *Tx) refuses(pool poolRow, run runRow) (*hubv1.Problem, error) {
+	err := tx.admit(pool, run.Project, []string{run.StartedBy, RoleAdmin})
+	if err == nil {
+		err = meets(pool, run.Project, run.Requirements)
+	}
+	var refused *hubv1.Problem
+	if err == nil || errors.As(err, &refused) {
+		return refused, nil
+	}
+	return nil, err
+}
+
 // dismiss takes the runs out of the pool's queue that its definition no longer
 // admits: they could never be handed out.
 func (tx *Tx) dismiss(actor string, pool poolRow) error {
@@ -52,15 +65,11 @@ func (tx *Tx) dismiss(actor string, pool poolRow) error {
 		return err
 	}
 	for _, run := range waiting {
-		err := tx.admit(pool, run.Project, []string{run.StartedBy, RoleAdmin})
-		if err == nil {
-			continue
+		refused, err := tx.refuses(pool, run)
+		if err == nil && refused != nil {
+			err = tx.drop(actor, run, noLonger(refused))
 		}
-		var refused *hubv1.Problem
-		if !errors.As(err, &refused) {
-			return err
-		}
-		if err := tx.settleRun(actor, run, outcome{state: hubv1.RunCancelled, reason: "the pool no longer takes it: " + refused.Detail}); err != nil {
+		if err != nil {
 			return err
 		}
 	}

@@ -38,6 +38,8 @@ const (
 	ActionRunRecall  = "run.recall"
 	ActionRunCancel  = "run.cancel"
 	ActionRunSettled = "run.settled"
+	// ActionRunCause: a controller said how the Pod of the run's runner ended.
+	ActionRunCause = "run.cause"
 	// ActionPrune: what was over for long was removed.
 	ActionPrune = "retention.prune"
 	// ActionMemberJoin and ActionMemberLeave: a hub began to use the database, or

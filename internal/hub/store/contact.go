@@ -3,7 +3,6 @@ package store
 import (
 	"cmp"
 	"context"
-	"database/sql"
 	"errors"
 	"maps"
 	"slices"
@@ -298,33 +297,4 @@ func scanContact(row scanner) (contactRow, error) {
 	}
 	c.LastContact, c.Connected = fromNano(at), elsewhere > 0
 	return c, fromJSON(features, &c.Features)
-}
-
-// waiting is what a run's pool says about why it waits.
-type waiting struct {
-	pool                string
-	cordon, refusal     sql.NullString
-	maxRunners, runners int32
-}
-
-// reason says why a run of the pool waits, and what keeps it waiting. was is
-// why it waits again, if it does.
-func (w waiting) reason(was string, contacts []hubv1.ControllerContact) string {
-	reason := "waits for a runner of pool " + w.pool
-	switch {
-	case w.cordon.String != "":
-		reason = "pool " + w.pool + " is cordoned: " + w.cordon.String
-	case len(contacts) == 0:
-		reason += ", and no controller of it has been in contact: install one with the pool's credential, or look at its Pods"
-	case !contacts[0].Connected:
-		reason += ", and no controller of it is in contact since " + contacts[0].LastContact.Format(time.RFC3339) + ": look at its Pods"
-	case w.refusal.String != "":
-		reason += ": its controller cannot start runners: " + w.refusal.String
-	case w.runners >= w.maxRunners:
-		reason += ", which has as many as it may have (maxRunners)"
-	}
-	if was != "" {
-		reason += " (" + was + ")"
-	}
-	return reason
 }

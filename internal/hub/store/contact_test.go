@@ -139,7 +139,7 @@ func testARunSaysThatNoControllerIsInContact(t *testing.T) {
 	if got := w.get(t, run.ID).Reason; strings.Contains(got, "controller") {
 		t.Errorf("with a controller it waits because %q", got)
 	}
-	check(t, w.s.SetRefusal(context.Background(), w.credential, "quota exceeded"))
+	check(t, w.s.SetRefusal(context.Background(), w.credential, hubv1.Refusal{Message: "quota exceeded"}))
 	says("with a refusal", "quota exceeded")
 	sub := w.s.Bus.Subscribe(store.PoolTopic(w.pool.ID))
 	defer sub.Close()

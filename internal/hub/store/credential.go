@@ -112,12 +112,17 @@ func (s *Store) CredentialLive(ctx context.Context, c Credential) (bool, error) 
 
 // SetRefusal keeps why the credential's controller starts no runners; the runs
 // that wait show it.
-func (s *Store) SetRefusal(ctx context.Context, c Credential, message string) error {
+func (s *Store) SetRefusal(ctx context.Context, c Credential, refusal hubv1.Refusal) error {
+	message, kind := shown(refusal.Message, maxReason), refusal.Kind
+	if message != "" && kind == "" {
+		kind = hubv1.RefusalPods
+	}
 	return s.update(ctx, func(tx *Tx) error {
 		if err := tx.live(c); err != nil {
 			return err
 		}
-		changed, err := tx.exec("UPDATE credentials SET refusal = ? WHERE id = ? AND refusal <> ?", message, c.ID, message)
+		changed, err := tx.exec("UPDATE credentials SET refusal = ?, refusal_kind = ? WHERE id = ? AND (refusal <> ? OR refusal_kind <> ?)",
+			message, string(kind), c.ID, message, string(kind))
 		if err != nil || changed == 0 {
 			return err
 		}

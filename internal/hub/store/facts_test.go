@@ -22,7 +22,7 @@ func testPatientsHaveWhatTheDoctorJudges(t *testing.T) {
 	}
 	_, err := w.s.CreateCredential(ctx, admin, "", "gpu")
 	check(t, err)
-	check(t, w.s.SetRefusal(ctx, w.credential, "quota exceeded"))
+	check(t, w.s.SetRefusal(ctx, w.credential, hubv1.Refusal{Message: "quota exceeded"}))
 	_, err = w.s.CreatePool(ctx, admin, "", hubv1.CreatePoolRequest{Name: "idle", PoolDefinition: hubv1.PoolDefinition{MaxRunners: 1}})
 	check(t, err)
 	_, err = w.s.CreatePool(ctx, admin, "", hubv1.CreatePoolRequest{Name: "over", PoolDefinition: hubv1.PoolDefinition{MaxRunners: 1}})

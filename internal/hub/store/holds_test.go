@@ -15,13 +15,13 @@ func (w *world) project(t testing.TB, name string) {
 	t.Helper()
 	_, err := w.s.CreateProject(background, admin, "", hubv1.CreateProjectRequest{Name: name, Remote: "https://git.example.com/" + name})
 	check(t, err)
-	_, err = w.s.BindProject(background, admin, name, "pool:"+w.pool.ID)
+	_, err = w.s.BindProject(background, admin, name, "pool:"+w.pool.ID, store.Undemanding(""))
 	check(t, err)
 }
 
 func (w *world) runOf(t testing.TB, project string) hubv1.Run {
 	t.Helper()
-	run, err := w.s.StartRun(background, admin, []string{admin}, "", hubv1.StartRunRequest{Project: project, Command: []string{"true"}})
+	run, err := w.s.StartRun(background, admin, []string{admin}, "", hubv1.StartRunRequest{Project: project, Command: []string{"true"}}, store.Undemanding(""))
 	check(t, err)
 	return run
 }
@@ -158,7 +158,7 @@ func testHoldsAreOfAProjectThatThePoolServes(t *testing.T) {
 	// The same project on another pool has another volume.
 	other, err := w.s.CreatePool(background, admin, "", hubv1.CreatePoolRequest{Name: "other", PoolDefinition: hubv1.PoolDefinition{MaxRunners: 1}})
 	check(t, err)
-	_, err = w.s.BindProject(background, admin, "app", "pool:"+other.Pool.ID)
+	_, err = w.s.BindProject(background, admin, "app", "pool:"+other.Pool.ID, store.Undemanding(""))
 	check(t, err)
 	if err := mint("key-two2", app); codeOf(err) != hubv1.CodeHoldsUnknown {
 		t.Errorf("a project that moved away: %v", err)

@@ -7,6 +7,7 @@ import (
 	"maps"
 	"os"
 	"strconv"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -68,7 +69,7 @@ func newMachine(t *rapid.T, o store.Options) *machine {
 	for _, name := range []string{"app", "lib"} {
 		project, err := m.s.CreateProject(background, admin, "", hubv1.CreateProjectRequest{Name: name, Remote: "https://git.example.com/" + name})
 		m.ok(t, err)
-		_, err = m.s.BindProject(background, admin, name, "pool:"+m.pool)
+		_, err = m.s.BindProject(background, admin, name, "pool:"+m.pool, store.Undemanding(""))
 		m.ok(t, err)
 		m.projects[name] = project.ID
 	}
@@ -175,7 +176,7 @@ func (m *machine) Mint(t *rapid.T) {
 
 func (m *machine) Enroll(t *rapid.T) {
 	token := pick(t, m.tokens, "token")
-	out, err := m.s.Enroll(background, hubv1.EnrollRequest{Token: token.Token, Name: "r"})
+	out, err := m.s.Enroll(background, hubv1.EnrollRequest{Token: token.Token, Name: "r", Features: m.features(t)})
 	m.refusable(t, err)
 	if err != nil {
 		return
@@ -190,6 +191,14 @@ func (m *machine) Enroll(t *rapid.T) {
 	m.ok(t, err)
 	m.runners = append(m.runners, r)
 	m.contact[r.ID] = m.clock.Now()
+}
+
+// features of a runner: an old build cannot check what a project asks for.
+func (m *machine) features(t *rapid.T) []string {
+	if rapid.Bool().Draw(t, "old build") {
+		return nil
+	}
+	return []string{hubv1.FeatureRequirements}
 }
 
 func (m *machine) Listen(t *rapid.T) {
@@ -207,7 +216,7 @@ func (m *machine) Listen(t *rapid.T) {
 func (m *machine) StartRun(t *rapid.T) {
 	run, err := m.s.StartRun(background, admin, nil, "", hubv1.StartRunRequest{
 		Project: rapid.SampledFrom([]string{"app", "lib"}).Draw(t, "project"), Command: []string{"true"}, Failover: rapid.SampledFrom([]string{"", "once", "never"}).Draw(t, "failover"),
-	})
+	}, rapid.SampledFrom([]store.Source{store.Undemanding(""), store.Undemanding("abc"), {Unknown: "not reached"}}).Draw(t, "source"))
 	m.refusable(t, err)
 	if err == nil {
 		m.runs = append(m.runs, run.ID)
@@ -233,7 +242,7 @@ func (m *machine) Spawn(t *rapid.T) {
 		t.Skip("no room")
 	}
 	m.tokens = append(m.tokens, out)
-	enrolled, err := m.s.Enroll(background, hubv1.EnrollRequest{Token: out.Token})
+	enrolled, err := m.s.Enroll(background, hubv1.EnrollRequest{Token: out.Token, Features: m.features(t)})
 	m.ok(t, err)
 	m.redeemed[out.Token]++
 	r, err := m.s.AuthRunner(background, enrolled.Session)
@@ -513,8 +522,9 @@ func (m *machine) checkHandOff(t *rapid.T) {
 		return
 	}
 	for id := range m.detach {
-		if m.count(t, `SELECT COUNT(*) FROM runners r WHERE id = ? AND state = 'idle' AND (holds = '' OR EXISTS
-			(SELECT 1 FROM runs u WHERE u.state = 'queued' AND u.pool_id = r.pool_id AND u.project_id = r.holds_project))`, id) > 0 {
+		if m.count(t, `SELECT COUNT(*) FROM runners r WHERE id = ? AND state = 'idle' AND EXISTS
+			(SELECT 1 FROM runs u WHERE u.state = 'queued' AND u.pool_id = r.pool_id AND (r.holds = '' OR u.project_id = r.holds_project)
+			AND (r.checks <> 0 OR u.requirements IS NOT NULL))`, id) > 0 {
 			t.Fatalf("a run waits and runner %s listens idly", id)
 		}
 	}
@@ -531,8 +541,9 @@ func (m *machine) checkSettled(t *rapid.T) {
 			}
 			continue
 		}
-		now := fmt.Sprintf("%s %q %v %v %s", run.State, run.Reason, run.SettledAt, run.ExitCode != nil, run.Runner)
-		if was := m.settled[id]; was != "" && was != now {
+		// How its runner's Pod ended may come behind why it ended, once.
+		now := fmt.Sprintf("%s %v %v %s %q", run.State, run.SettledAt, run.ExitCode != nil, run.Runner, run.Reason)
+		if was := strings.TrimSuffix(m.settled[id], `"`); was != "" && (!strings.HasPrefix(now, was) || len(now) > len(was)+1 && run.PodEnd == nil) {
 			t.Fatalf("run %s was settled as %s and is %s", id, was, now)
 		}
 		m.settled[id] = now
@@ -612,11 +623,17 @@ func somewhere(t *rapid.T) (o store.Options, remove func()) {
 // checkOften checks a property as often as rapid is told to, and on PostgreSQL a
 // quarter as often: a statement there is a message to a server, and the order
 // of changes is the same.
-func checkOften(t *testing.T, property func(*rapid.T)) {
+func checkOften(t *testing.T, property func(*rapid.T)) { checkOneIn(t, 1, property) }
+
+// checkOneIn is checkOften for one in so many of rapid's cases.
+func checkOneIn(t *testing.T, part int, property func(*rapid.T)) {
 	checks := flag.Lookup("rapid.checks").Value
 	was := checks.String()
-	if n, err := strconv.Atoi(was); err == nil && onPostgres(t) {
-		check(t, checks.Set(strconv.Itoa(max(1, n/4))))
+	if onPostgres(t) {
+		part *= 4
+	}
+	if n, err := strconv.Atoi(was); err == nil {
+		check(t, checks.Set(strconv.Itoa(max(1, n/part))))
 		defer func() { check(t, checks.Set(was)) }()
 	}
 	rapid.Check(t, property)

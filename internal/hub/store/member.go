@@ -34,7 +34,8 @@ type Member struct {
 }
 
 // features are what this build's hub can do, for controllers.
-var features = []string{hubv1.FeatureRunnerStates, hubv1.FeatureRunnerGone, hubv1.FeatureRunnerHolds}
+var features = []string{hubv1.FeatureRunnerStates, hubv1.FeatureRunnerGone, hubv1.FeatureRunnerHolds,
+	hubv1.FeatureRunCauses, hubv1.FeatureRefusalKinds}
 
 // members is this hub among those that share the database.
 type members struct {

@@ -3,6 +3,7 @@ package store
 import (
 	"context"
 	"database/sql"
+	"math"
 	"strings"
 
 	"cloop.dev/cloop/apis/hubv1"
@@ -17,18 +18,27 @@ type projectRow struct {
 	poolID string
 }
 
-const selectProjects = "SELECT id, name, remote, default_ref, pool_id, created_at FROM projects"
+const selectProjects = "SELECT id, name, remote, default_ref, pool_id, requirements, dropped, created_at FROM projects"
 
 func scanProject(row scanner) (projectRow, error) {
 	var p projectRow
-	var pool sql.NullString
+	var pool, requirements, dropped sql.NullString
 	var created int64
-	err := row.Scan(&p.ID, &p.Name, &p.Remote, &p.DefaultRef, &pool, &created)
+	err := row.Scan(&p.ID, &p.Name, &p.Remote, &p.DefaultRef, &pool, &requirements, &dropped, &created)
+	if err != nil {
+		return p, err
+	}
+	if p.Requirements, err = optionalJSON[hubv1.ProjectRequirements](requirements); err != nil {
+		return p, err
+	}
+	if p.Dropped, err = optionalJSON[hubv1.Dropped](dropped); err != nil {
+		return p, err
+	}
 	p.poolID, p.CreatedAt = pool.String, fromNano(created)
 	if pool.Valid {
 		p.ExecutorID = executorPrefix + pool.String
 	}
-	return p, err
+	return p, nil
 }
 
 func findProject(ctx context.Context, q querier, ref string) (projectRow, error) {
@@ -74,25 +84,69 @@ func (s *Store) CreateProject(ctx context.Context, actor string, key Key, reques
 	return s.GetProject(ctx, id)
 }
 
-// GetProject returns a project by name or id.
-func (s *Store) GetProject(ctx context.Context, ref string) (hubv1.Project, error) {
+// FindProject returns a project by name or id, without what its runs do.
+func (s *Store) FindProject(ctx context.Context, ref string) (hubv1.Project, error) {
 	p, err := findProject(ctx, s.reader, ref)
 	return p.Project, err
 }
 
-// ListProjects lists the projects by name.
-func (s *Store) ListProjects(ctx context.Context) ([]hubv1.Project, error) {
-	rows, err := collect(ctx, s.reader, scanProject, selectProjects+" ORDER BY name")
-	out := make([]hubv1.Project, 0, len(rows))
-	for _, row := range rows {
-		out = append(out, row.Project)
-	}
+// GetProject returns a project by name or id.
+func (s *Store) GetProject(ctx context.Context, ref string) (out hubv1.Project, err error) {
+	err = s.view(ctx, func(q querier) error {
+		p, err := findProject(ctx, q, ref)
+		if err != nil {
+			return err
+		}
+		out = p.Project
+		out.Paused, err = s.paused(ctx, q, p)
+		return err
+	})
 	return out, err
 }
 
-// BindProject binds a project to a pool. Runs that wait for another pool leave
-// its queue.
-func (s *Store) BindProject(ctx context.Context, actor, ref, executor string) (hubv1.Project, error) {
+// ListProjects lists the projects by name.
+func (s *Store) ListProjects(ctx context.Context) (out []hubv1.Project, err error) {
+	err = s.view(ctx, func(q querier) error {
+		rows, err := collect(ctx, q, scanProject, selectProjects+" ORDER BY name")
+		if err != nil {
+			return err
+		}
+		out = make([]hubv1.Project, 0, len(rows))
+		for _, row := range rows {
+			if row.Paused, err = s.paused(ctx, q, row); err != nil {
+				return err
+			}
+			out = append(out, row.Project)
+		}
+		return nil
+	})
+	return out, err
+}
+
+// paused says why the oldest of the project's runs that wait does.
+func (s *Store) paused(ctx context.Context, q querier, p projectRow) (*hubv1.Paused, error) {
+	// A run waits for the pool that its project is bound to, and for no other.
+	waiting, _, err := first(ctx, q, scanInt, `SELECT COUNT(*) FROM runs
+		WHERE pool_id = ? AND settled_at IS NULL AND state = 'queued' AND project_id = ?`, p.poolID, p.ID)
+	if err != nil || waiting == 0 {
+		return nil, err
+	}
+	oldest, found, err := first(ctx, q, scanRun, selectRuns+
+		" WHERE r.pool_id = ? AND r.settled_at IS NULL AND r.state = 'queued' AND r.project_id = ? ORDER BY r.seq LIMIT 1", p.poolID, p.ID)
+	if err != nil || !found {
+		return nil, err
+	}
+	runs, err := s.shown(ctx, q, oldest)
+	if err != nil {
+		return nil, err
+	}
+	return &hubv1.Paused{Reason: hubv1.PausedForCapacity, Runs: int32(min(waiting, math.MaxInt32)), Message: runs[0].Reason}, nil //nolint:gosec // bounded
+}
+
+// BindProject binds a project to a pool, unless that does not meet what the
+// project's default ref, which the source is of, asks for. Runs that wait for
+// another pool leave its queue.
+func (s *Store) BindProject(ctx context.Context, actor, ref, executor string, source Source) (hubv1.Project, error) {
 	pool, found := strings.CutPrefix(executor, executorPrefix)
 	if !found {
 		return hubv1.Project{}, problem.New(hubv1.CodeInvalid, "executor %q is not pool:<id>", executor)
@@ -109,8 +163,11 @@ func (s *Store) BindProject(ctx context.Context, actor, ref, executor string) (h
 		if row.State != hubv1.PoolActive {
 			return problem.New(hubv1.CodePoolRevoked, "pool %s is %s", row.Name, row.State)
 		}
-		if project.poolID == row.ID {
-			return nil
+		if err := meets(row, project.Name, source.Requirements); err != nil {
+			return err
+		}
+		if err := tx.keepSource(project.ID, source); err != nil || project.poolID == row.ID {
+			return err
 		}
 		if _, err := tx.exec("UPDATE projects SET pool_id = ? WHERE id = ?", row.ID, project.ID); err != nil {
 			return err
@@ -123,7 +180,7 @@ func (s *Store) BindProject(ctx context.Context, actor, ref, executor string) (h
 			return err
 		}
 		for _, run := range waiting {
-			if err := tx.settleRun(actor, run, outcome{state: hubv1.RunCancelled, reason: "project " + project.Name + " was bound to another pool"}); err != nil {
+			if err := tx.drop(actor, run, "project "+project.Name+" was bound to another pool"); err != nil {
 				return err
 			}
 		}

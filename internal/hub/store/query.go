@@ -77,6 +77,14 @@ func scanInt(row scanner) (int64, error) {
 
 func nano(t time.Time) int64 { return t.UnixNano() }
 
+// flag is a truth as a column keeps it.
+func flag(set bool) int {
+	if set {
+		return 1
+	}
+	return 0
+}
+
 func fromNano(n int64) time.Time { return time.Unix(0, n).UTC() }
 
 func optionalTime(n sql.NullInt64) *time.Time {

@@ -58,7 +58,7 @@ func testBindingElsewhereTakesWaitingRunsOutOfTheQueue(t *testing.T) {
 	run := w.run(t)
 	other, err := w.s.CreatePool(ctx, admin, "", hubv1.CreatePoolRequest{Name: "cpu", PoolDefinition: hubv1.PoolDefinition{MaxRunners: 1}})
 	check(t, err)
-	_, err = w.s.BindProject(ctx, admin, "app", "pool:"+other.Pool.ID)
+	_, err = w.s.BindProject(ctx, admin, "app", "pool:"+other.Pool.ID, store.Undemanding(""))
 	check(t, err)
 	if got := w.get(t, run.ID); got.State != hubv1.RunCancelled || !strings.Contains(got.Reason, "another pool") {
 		t.Fatalf("the waiting run is %s: %s", got.State, got.Reason)
@@ -111,7 +111,7 @@ func testASnapshotIsTheCredentialsOwn(t *testing.T) {
 		t.Fatalf("retiring another's runner: %v", err)
 	}
 	w.arrive(t, "c-0")
-	check(t, w.s.SetRefusal(ctx, other, "quota exceeded"))
+	check(t, w.s.SetRefusal(ctx, other, hubv1.Refusal{Message: "quota exceeded"}))
 	_, err = w.s.Cordon(ctx, admin, "gpu", "x")
 	check(t, err)
 	_, err = w.s.Uncordon(ctx, admin, "gpu")

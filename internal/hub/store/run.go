@@ -22,16 +22,12 @@ type runRow struct {
 	logFull   bool
 	// recalled says that the hub waits for the runner to let go of the run.
 	recalled bool
-	waiting  waiting
 }
 
 const selectRuns = `SELECT r.seq, r.id, j.name, r.project_id, r.pool_id, r.ref, r.commit_hash, r.command, r.state, r.reason, r.exit_code, r.signal,
 	r.attempt, r.hand_offs, r.failover, COALESCE(r.runner_id, r.former_runner), r.started_by, r.log_bytes, r.log_next, r.log_full, r.log_pruned_at, r.recalled_at IS NOT NULL, r.revision,
-	r.queued_at, r.handed_at, r.started_at, r.first_log_at, r.settled_at,
-	p.name, COALESCE(p.git_cordon_reason, p.cordon_reason), p.max_runners,
-	(SELECT COUNT(*) FROM runners n WHERE n.pool_id = p.id AND n.state <> 'retired'),
-	(SELECT k.refusal FROM credentials k WHERE k.pool_id = p.id AND k.revoked_at IS NULL AND k.refusal <> '' ORDER BY k.created_at DESC LIMIT 1)
-	FROM runs r JOIN projects j ON j.id = r.project_id JOIN pools p ON p.id = r.pool_id`
+	r.queued_at, r.handed_at, r.started_at, r.first_log_at, r.settled_at, r.requirements, r.pod_end
+	FROM runs r JOIN projects j ON j.id = r.project_id`
 
 func scanRun(row scanner) (runRow, error) {
 	var (
@@ -41,39 +37,26 @@ func scanRun(row scanner) (runRow, error) {
 		queued                             int64
 		handed, started, firstLog, settled sql.NullInt64
 		pruned                             sql.NullInt64
+		requirements, end                  sql.NullString
 	)
 	err := row.Scan(&r.seq, &r.ID, &r.Project, &r.projectID, &r.PoolID, &r.Ref, &r.Commit, &command, &r.State, &r.Reason, &exit, &r.Signal,
 		&r.Attempt, &r.handOffs, &r.Failover, &r.Runner, &r.StartedBy, &r.LogBytes, &r.logNext, &r.logFull, &pruned, &r.recalled, &r.Revision,
-		&queued, &handed, &started, &firstLog, &settled,
-		&r.waiting.pool, &r.waiting.cordon, &r.waiting.maxRunners, &r.waiting.runners, &r.waiting.refusal)
+		&queued, &handed, &started, &firstLog, &settled, &requirements, &end)
 	if err != nil {
 		return r, err
 	}
 	if exit.Valid {
 		r.ExitCode = &exit.Int32
 	}
+	if r.Requirements, err = optionalJSON[hubv1.Requirements](requirements); err != nil {
+		return r, err
+	}
+	if r.PodEnd, err = optionalJSON[hubv1.PodEnd](end); err != nil {
+		return r, err
+	}
 	r.QueuedAt, r.LogRemovedAt = fromNano(queued), optionalTime(pruned)
 	r.HandedAt, r.StartedAt, r.FirstLogAt, r.SettledAt = optionalTime(handed), optionalTime(started), optionalTime(firstLog), optionalTime(settled)
 	return r, fromJSON(command, &r.Command)
-}
-
-// shown are runs as people see them: one that waits says why, as of now.
-func (s *Store) shown(ctx context.Context, q querier, rows ...runRow) ([]hubv1.Run, error) {
-	out := make([]hubv1.Run, 0, len(rows))
-	contacts := map[string][]hubv1.ControllerContact{} // pool id → its controllers
-	for _, r := range rows {
-		if r.State == hubv1.RunQueued {
-			if _, known := contacts[r.PoolID]; !known {
-				var err error
-				if contacts[r.PoolID], err = s.contacts(ctx, q, r.PoolID); err != nil {
-					return nil, err
-				}
-			}
-			r.Reason = r.waiting.reason(r.Reason, contacts[r.PoolID])
-		}
-		out = append(out, r.Run)
-	}
-	return out, nil
 }
 
 func heldRun(ctx context.Context, q querier, runner string) (runRow, bool, error) {
@@ -88,9 +71,10 @@ func findRun(ctx context.Context, q querier, id string) (runRow, error) {
 	return r, err
 }
 
-// StartRun checks that the run may go to the project's pool and queues it. A
-// runner that is idle has it when the method returns.
-func (s *Store) StartRun(ctx context.Context, actor string, principals []string, key Key, request hubv1.StartRunRequest) (hubv1.Run, error) {
+// StartRun checks that the run may go to the project's pool, which must meet what
+// the source of its ref asks for, and queues it. A runner that is idle has it
+// when the method returns.
+func (s *Store) StartRun(ctx context.Context, actor string, principals []string, key Key, request hubv1.StartRunRequest, source Source) (hubv1.Run, error) {
 	id := ""
 	err := s.update(ctx, func(tx *Tx) error {
 		var repeated bool
@@ -106,21 +90,10 @@ func (s *Store) StartRun(ctx context.Context, actor string, principals []string,
 		if err != nil {
 			return err
 		}
-		ref, failover := request.Ref, request.Failover
-		if ref == "" {
-			ref = project.DefaultRef
-		}
-		if failover == "" {
-			failover = hubv1.FailoverOnce
-		}
-		id = newID("run")
-		if _, err := tx.exec(`INSERT INTO runs (id, project_id, pool_id, ref, command, state, failover, started_by, revision, queued_at)
-			VALUES (?, ?, ?, ?, ?, 'queued', ?, ?, 1, ?)`,
-			id, project.ID, pool.ID, ref, asJSON(request.Command), failover, actor, nano(tx.now)); err != nil {
+		if err := meets(pool, project.Name, source.Requirements); err != nil {
 			return err
 		}
-		tx.touch(pool.ID)
-		if err := tx.audit(record{actor: actor, action: ActionRunQueue, pool: pool.ID, object: id, state: string(hubv1.RunQueued), detail: "project " + project.Name}); err != nil {
+		if id, err = tx.queue(actor, project, pool, request, source); err != nil {
 			return err
 		}
 		return tx.remember(actor, key, request, id)
@@ -129,6 +102,46 @@ func (s *Store) StartRun(ctx context.Context, actor string, principals []string,
 		return hubv1.Run{}, err
 	}
 	return s.GetRun(ctx, id)
+}
+
+// StartedBefore finds the run that an earlier request with the key started.
+func (s *Store) StartedBefore(ctx context.Context, actor string, key Key, request hubv1.StartRunRequest) (run hubv1.Run, found bool, err error) {
+	id := ""
+	err = s.update(ctx, func(tx *Tx) error {
+		id, found, err = tx.repeats(actor, key, request)
+		return err
+	})
+	if err != nil || !found {
+		return run, false, err
+	}
+	run, err = s.GetRun(ctx, id)
+	return run, err == nil, err
+}
+
+// queue puts a run into the pool's queue.
+func (tx *Tx) queue(actor string, project projectRow, pool poolRow, request hubv1.StartRunRequest, source Source) (string, error) {
+	ref, failover := request.Ref, request.Failover
+	if failover == "" {
+		failover = hubv1.FailoverOnce
+	}
+	if ref == "" || ref == project.DefaultRef {
+		ref = project.DefaultRef
+		if err := tx.keepSource(project.ID, source); err != nil {
+			return "", err
+		}
+	}
+	var requirements any
+	if source.Requirements != nil {
+		requirements = asJSON(source.Requirements)
+	}
+	id := newID("run")
+	if _, err := tx.exec(`INSERT INTO runs (id, project_id, pool_id, ref, commit_hash, requirements, command, state, failover, started_by, revision, queued_at)
+		VALUES (?, ?, ?, ?, ?, ?, ?, 'queued', ?, ?, 1, ?)`,
+		id, project.ID, pool.ID, ref, source.Commit, requirements, asJSON(request.Command), failover, actor, nano(tx.now)); err != nil {
+		return "", err
+	}
+	tx.touch(pool.ID)
+	return id, tx.audit(record{actor: actor, action: ActionRunQueue, pool: pool.ID, object: id, state: string(hubv1.RunQueued), detail: "project " + project.Name})
 }
 
 // poolFor is the pool that the project's runs go to, if the person may.
@@ -355,6 +368,9 @@ func (tx *Tx) freeRun(actor string, run runRow, cause string) error {
 		return tx.requeue(actor, run, run.Attempt, cause)
 	case run.Failover == hubv1.FailoverOnce && run.Attempt == 1:
 		return tx.requeue(actor, run, run.Attempt+1, cause)
+	}
+	if run.Attempt > 1 {
+		cause += fmt.Sprintf("; it was attempt %d, and the run starts no more", run.Attempt)
 	}
 	return tx.settleRun(actor, run, outcome{state: hubv1.RunLost, reason: cause})
 }

@@ -12,7 +12,6 @@ import (
 	"cloop.dev/cloop/internal/count"
 	"cloop.dev/cloop/internal/hub/problem"
 	"cloop.dev/cloop/internal/hub/token"
-	"cloop.dev/cloop/internal/printable"
 )
 
 // Runner is a runner that has proved who it is.
@@ -29,13 +28,15 @@ type runnerRow struct {
 	state               hubv1.RunnerState
 	tokenExpires        int64
 	revision            int64
+	// checks says that the runner finds out by itself what a project asks for.
+	checks bool
 }
 
-const selectRunners = "SELECT id, pool_id, credential_id, key, name, holds, COALESCE(holds_project, ''), state, token_expires_at, revision FROM runners"
+const selectRunners = "SELECT id, pool_id, credential_id, key, name, holds, COALESCE(holds_project, ''), state, token_expires_at, revision, checks FROM runners"
 
 func scanRunner(row scanner) (runnerRow, error) {
 	var r runnerRow
-	err := row.Scan(&r.ID, &r.PoolID, &r.credential, &r.key, &r.name, &r.holds, &r.holdsProject, &r.state, &r.tokenExpires, &r.revision)
+	err := row.Scan(&r.ID, &r.PoolID, &r.credential, &r.key, &r.name, &r.holds, &r.holdsProject, &r.state, &r.tokenExpires, &r.revision, &r.checks)
 	return r, err
 }
 
@@ -153,9 +154,10 @@ func (s *Store) Enroll(ctx context.Context, request hubv1.EnrollRequest) (out hu
 			return problem.New(hubv1.CodeTokenRefused, "the runner token has been redeemed")
 		}
 		out.RunnerID = r.ID
-		if _, err := tx.exec(`UPDATE runners SET state = 'idle', session_hash = ?, name = ?, build = ?, enrolled_at = ?, lost_at = ?,
+		if _, err := tx.exec(`UPDATE runners SET state = 'idle', session_hash = ?, name = ?, build = ?, checks = ?, enrolled_at = ?, lost_at = ?,
 			revision = revision + 1 WHERE id = ? AND state = 'starting'`,
-			token.Hash(session), request.Name, request.Build, nano(tx.now), nano(tx.lostAt()), r.ID); err != nil {
+			token.Hash(session), request.Name, request.Build, flag(slices.Contains(request.Features, hubv1.FeatureRequirements)),
+			nano(tx.now), nano(tx.lostAt()), r.ID); err != nil {
 			return err
 		}
 		tx.runnerChanged(r.Runner)
@@ -208,6 +210,13 @@ func (s *Store) RunnerSnapshot(ctx context.Context, r Runner) (out hubv1.RunnerS
 		out.Run = &hubv1.Assignment{
 			RunID: run.ID, Attempt: run.Attempt, Project: run.Project, Remote: remote, Ref: run.Ref, Commit: run.Commit, Command: run.Command,
 			Holds: holdsOf(run.PoolID, run.projectID),
+		}
+		if run.Requirements == nil {
+			pool, err := findPool(ctx, q, run.PoolID)
+			if err != nil {
+				return err
+			}
+			out.Run.Declared = new(declared(pool))
 		}
 		out.Cancel = run.State == hubv1.RunCancelling
 		return nil
@@ -294,8 +303,17 @@ func (s *Store) Gone(ctx context.Context, c Credential, id string, request hubv1
 	err = s.update(ctx, func(tx *Tx) error {
 		row, err := tx.runnerOf(c, id)
 		state = row.state
-		if err != nil || row.state == hubv1.RunnerRetired {
+		if err != nil {
 			return err
+		}
+		if telling(request) {
+			// Its run may be settled already: the report is why.
+			if err := tx.cause(c.actor(), row, request); err != nil {
+				return err
+			}
+		}
+		if row.state == hubv1.RunnerRetired {
+			return nil
 		}
 		run, held, err := heldRun(ctx, tx, row.ID)
 		if err != nil {
@@ -306,7 +324,10 @@ func (s *Store) Gone(ctx context.Context, c Credential, id string, request hubv1
 			return tx.recall(c.actor(), run, goneText(request))
 		}
 		state = hubv1.RunnerRetired
-		return tx.runnerLost(c.actor(), row, goneText(request))
+		if err := tx.runnerLost(c.actor(), row, goneText(request)); err != nil || !held {
+			return err
+		}
+		return tx.cause(c.actor(), row, request)
 	})
 	return state, err
 }
@@ -320,7 +341,7 @@ func goneText(request hubv1.GoneRequest) string {
 	if request.Message != "" {
 		b.WriteString(": " + request.Message)
 	}
-	return printable.Clip(b.String(), 1024)
+	return shown(b.String(), 1024)
 }
 
 func (tx *Tx) runnerOf(c Credential, id string) (runnerRow, error) {

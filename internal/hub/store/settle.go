@@ -2,7 +2,6 @@ package store
 
 import (
 	"context"
-	"slices"
 
 	"cloop.dev/cloop/apis/hubv1"
 )
@@ -39,50 +38,6 @@ func scanFlag(row scanner) (bool, error) {
 	var flag bool
 	err := row.Scan(&flag)
 	return flag, err
-}
-
-// queuePage is how many runs of a queue are read at a time where the runners may
-// take only some of them.
-const queuePage = 64
-
-// handOff gives the oldest queued runs to the idle runners that have a watch open
-// and may take them.
-func (tx *Tx) handOff(pool poolRow) error {
-	ctx := context.Background()
-	idle, err := collect(ctx, tx, scanRunner, selectRunners+" WHERE pool_id = ? AND state <> 'retired' AND state = 'idle' ORDER BY enrolled_at, id", pool.ID)
-	if err != nil {
-		return err
-	}
-	listening := idle[:0]
-	for _, r := range idle {
-		if tx.store.isAttached(r.ID) {
-			listening = append(listening, r)
-		}
-	}
-	listening = holdersFirst(listening)
-	for after := int64(0); len(listening) > 0; {
-		page := len(listening)
-		if listening[0].holds != "" {
-			page = max(page, queuePage) // it may have to pass over many
-		}
-		runs, err := collect(ctx, tx, scanRun, selectRuns+" WHERE r.pool_id = ? AND r.settled_at IS NULL AND r.state = 'queued' AND r.seq > ? ORDER BY r.seq LIMIT ?",
-			pool.ID, after, page)
-		if err != nil || len(runs) == 0 {
-			return err
-		}
-		after = runs[len(runs)-1].seq
-		for _, run := range runs {
-			at := slices.IndexFunc(listening, func(r runnerRow) bool { return mayHold(r, run.projectID) })
-			if at < 0 {
-				continue
-			}
-			if err := tx.hand(run, listening[at]); err != nil {
-				return err
-			}
-			listening = slices.Delete(listening, at, at+1)
-		}
-	}
-	return nil
 }
 
 func (tx *Tx) hand(run runRow, r runnerRow) error {
@@ -203,7 +158,7 @@ func (tx *Tx) cancelQueued(pool poolRow, reason string) error {
 		return err
 	}
 	for _, run := range waiting {
-		if err := tx.settleRun(pool.stateByOr(actorHub), run, outcome{state: hubv1.RunCancelled, reason: reason}); err != nil {
+		if err := tx.drop(pool.stateByOr(actorHub), run, reason); err != nil {
 			return err
 		}
 	}

@@ -68,7 +68,12 @@ type world struct {
 
 func newWorld(t testing.TB, maximum int32) *world {
 	t.Helper()
-	w := &world{clock: newClock(), dir: t.TempDir()}
+	return newWorldIn(t, t.TempDir(), maximum)
+}
+
+func newWorldIn(t testing.TB, dir string, maximum int32) *world {
+	t.Helper()
+	w := &world{clock: newClock(), dir: dir}
 	w.s = open(t, w.dir, w.clock)
 	w.furnish(t, maximum)
 	return w
@@ -85,13 +90,13 @@ func (w *world) furnish(t testing.TB, maximum int32) {
 	check(t, err)
 	_, err = w.s.CreateProject(ctx, admin, "", hubv1.CreateProjectRequest{Name: "app", Remote: "https://git.example.com/app"})
 	check(t, err)
-	_, err = w.s.BindProject(ctx, admin, "app", "pool:"+w.pool.ID)
+	_, err = w.s.BindProject(ctx, admin, "app", "pool:"+w.pool.ID, store.Undemanding(""))
 	check(t, err)
 }
 
 func (w *world) run(t testing.TB) hubv1.Run {
 	t.Helper()
-	run, err := w.s.StartRun(context.Background(), admin, []string{admin}, "", hubv1.StartRunRequest{Project: "app", Command: []string{"true"}})
+	run, err := w.s.StartRun(context.Background(), admin, []string{admin}, "", hubv1.StartRunRequest{Project: "app", Command: []string{"true"}}, store.Undemanding(""))
 	check(t, err)
 	return run
 }
@@ -428,7 +433,7 @@ func testRevokingStopsEverything(t *testing.T) {
 	if _, err := w.s.Heartbeat(ctx, idle); codeOf(err) != hubv1.CodeRunnerRetired {
 		t.Fatalf("its idle runner: %v", err)
 	}
-	if _, err := w.s.StartRun(ctx, admin, nil, "", hubv1.StartRunRequest{Project: "app", Command: []string{"x"}}); codeOf(err) != hubv1.CodePoolRevoked {
+	if _, err := w.s.StartRun(ctx, admin, nil, "", hubv1.StartRunRequest{Project: "app", Command: []string{"x"}}, store.Undemanding("")); codeOf(err) != hubv1.CodePoolRevoked {
 		t.Fatalf("starting a run on it: %v", err)
 	}
 	back, err := w.s.CreatePool(ctx, admin, "", hubv1.CreatePoolRequest{Name: "gpu", PoolDefinition: hubv1.PoolDefinition{MaxRunners: 1}})
@@ -445,7 +450,7 @@ func testRevokingStopsEverything(t *testing.T) {
 			_, err := w.s.Gone(ctx, w.credential, r.ID, hubv1.GoneRequest{Reason: "Error"})
 			return err
 		}(),
-		"refusal": w.s.SetRefusal(ctx, w.credential, "quota"),
+		"refusal": w.s.SetRefusal(ctx, w.credential, hubv1.Refusal{Message: "quota"}),
 		"arrive":  func() error { _, err := w.s.Arrive(ctx, w.controller("c-0")); return err }(),
 	}
 	for what, err := range refused {
@@ -461,15 +466,15 @@ func testRequestsAreRecognisedByTheirKey(t *testing.T) {
 	w := newWorld(t, 1)
 	ctx := context.Background()
 	request := hubv1.StartRunRequest{Project: "app", Command: []string{"true"}}
-	one, err := w.s.StartRun(ctx, admin, nil, "k1", request)
+	one, err := w.s.StartRun(ctx, admin, nil, "k1", request, store.Undemanding(""))
 	check(t, err)
-	two, err := w.s.StartRun(ctx, admin, nil, "k1", request)
+	two, err := w.s.StartRun(ctx, admin, nil, "k1", request, store.Undemanding(""))
 	check(t, err)
 	if one.ID != two.ID {
 		t.Fatal("the repeated request made another run")
 	}
 	request.Command = []string{"false"}
-	if _, err := w.s.StartRun(ctx, admin, nil, "k1", request); codeOf(err) != hubv1.CodeConflict {
+	if _, err := w.s.StartRun(ctx, admin, nil, "k1", request, store.Undemanding("")); codeOf(err) != hubv1.CodeConflict {
 		t.Fatalf("another request with the key: %v", err)
 	}
 	first, err := w.s.CreateCredential(ctx, admin, "k2", "gpu")
@@ -480,7 +485,7 @@ func testRequestsAreRecognisedByTheirKey(t *testing.T) {
 		t.Fatal("the repeated request did not return the record without its secret")
 	}
 	w.clock.Step(25 * time.Hour)
-	three, err := w.s.StartRun(ctx, admin, nil, "k1", request)
+	three, err := w.s.StartRun(ctx, admin, nil, "k1", request, store.Undemanding(""))
 	check(t, err)
 	if three.ID == one.ID {
 		t.Fatal("the key is remembered for ever")
@@ -496,10 +501,10 @@ func testAudience(t *testing.T) {
 	_, err := w.s.UpdatePool(ctx, admin, "gpu", 0, hubv1.UpdatePoolRequest{Audience: &audience})
 	check(t, err)
 	request := hubv1.StartRunRequest{Project: "app", Command: []string{"true"}}
-	if _, err := w.s.StartRun(ctx, admin, []string{admin, "role:admin"}, "", request); codeOf(err) != hubv1.CodeAudience {
+	if _, err := w.s.StartRun(ctx, admin, []string{admin, "role:admin"}, "", request, store.Undemanding("")); codeOf(err) != hubv1.CodeAudience {
 		t.Fatalf("who is not in the audience: %v", err)
 	}
-	_, err = w.s.StartRun(ctx, "user:eve", []string{"user:eve"}, "", request)
+	_, err = w.s.StartRun(ctx, "user:eve", []string{"user:eve"}, "", request, store.Undemanding(""))
 	check(t, err)
 }
 
@@ -518,7 +523,7 @@ func testThePoolsOwnerMustBeAbleToReadTheProject(t *testing.T) {
 	} {
 		_, err := w.s.UpdatePool(ctx, admin, "gpu", 0, hubv1.UpdatePoolRequest{Owner: &owner})
 		check(t, err)
-		_, err = w.s.StartRun(ctx, admin, []string{admin}, "", request)
+		_, err = w.s.StartRun(ctx, admin, []string{admin}, "", request, store.Undemanding(""))
 		if codeOf(err) != want || want != "" && !strings.Contains(err.Error(), owner) {
 			t.Errorf("on a pool of %q: %v", owner, err)
 		}

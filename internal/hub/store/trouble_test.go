@@ -171,7 +171,7 @@ func TestAFullDatabaseLosesNothingAndRecovers(t *testing.T) {
 			group.Go(func() {
 				got, err := s.StartRun(background, admin, []string{admin}, "", hubv1.StartRunRequest{
 					Project: "app", Command: []string{strings.Repeat("x", 20000)},
-				})
+				}, store.Undemanding(""))
 				mu.Lock()
 				defer mu.Unlock()
 				if err == nil {

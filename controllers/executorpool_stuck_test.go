@@ -1,0 +1,66 @@
+package controllers
+
+import (
+	"strings"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"cloop.dev/cloop/internal/podspec"
+)
+
+func TestWhatKeepsPodsFromComingUpIsToldToTheHub(t *testing.T) {
+	waiting := func(reason string) corev1.PodStatus {
+		return corev1.PodStatus{Phase: corev1.PodPending, ContainerStatuses: []corev1.ContainerStatus{{
+			Name: podspec.ContainerName, Image: "registry.example.com/x:1",
+			State: corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{Reason: reason, Message: "try 17"}},
+		}}}
+	}
+	for name, test := range map[string]struct {
+		status corev1.PodStatus
+		want   string
+	}{
+		"new":              {corev1.PodStatus{Phase: corev1.PodPending}, ""},
+		"being made":       {waiting("ContainerCreating"), ""},
+		"running":          {corev1.PodStatus{Phase: corev1.PodRunning}, ""},
+		"no such image":    {waiting("ErrImagePull"), "the image registry.example.com/x:1 of Pod p cannot be pulled"},
+		"waiting for it":   {waiting("ImagePullBackOff"), "the image registry.example.com/x:1 of Pod p cannot be pulled"},
+		"no such Secret":   {waiting("CreateContainerConfigError"), "the container of Pod p cannot be made (CreateContainerConfigError)"},
+		"no node takes it": {corev1.PodStatus{Phase: corev1.PodPending, Conditions: []corev1.PodCondition{{Type: corev1.PodScheduled, Status: corev1.ConditionFalse, Reason: corev1.PodReasonUnschedulable, Message: "0/3 nodes are available"}}}, "no node takes Pod p: 0/3 nodes are available"},
+	} {
+		pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "p"}, Status: test.status}
+		got := stuckPods(map[string]*corev1.Pod{"p": pod, "q": {Status: corev1.PodStatus{Phase: corev1.PodRunning}}})
+		if !strings.HasPrefix(got, test.want) || test.want == "" && got != "" || strings.Contains(got, "try 17") {
+			t.Errorf("%s: %q", name, got)
+		}
+	}
+	one, two := &corev1.Pod{Status: waiting("ErrImagePull")}, &corev1.Pod{Status: waiting("ErrImagePull")}
+	if got := stuckPods(map[string]*corev1.Pod{"a": one, "b": two}); !strings.HasSuffix(got, " (and 1 more)") {
+		t.Errorf("two: %q", got)
+	}
+}
+
+// A container that only knows that it was killed does not say by whom; its Pod may.
+func TestAPodSaysWhoKilledItsContainer(t *testing.T) {
+	killed := func(reason, said string) *corev1.ContainerStateTerminated {
+		return &corev1.ContainerStateTerminated{ExitCode: 137, Reason: reason, Message: said}
+	}
+	taint := []corev1.PodCondition{{Type: corev1.DisruptionTarget, Status: corev1.ConditionTrue, Reason: "DeletionByTaintManager", Message: "Taint manager: deleting due to NoExecute taint"}}
+	for name, test := range map[string]struct {
+		status        corev1.PodStatus
+		ended         *corev1.ContainerStateTerminated
+		reason, words string
+	}{
+		"out of memory":            {corev1.PodStatus{Reason: "Evicted"}, killed("OOMKilled", ""), "OOMKilled", ""},
+		"evicted":                  {corev1.PodStatus{Reason: "Evicted", Message: "The node was low on resource: memory."}, killed("Error", "{}"), "Evicted", "The node was low on resource: memory.; {}"},
+		"its node is lost":         {corev1.PodStatus{Conditions: taint}, killed("Error", ""), "DeletionByTaintManager", taint[0].Message},
+		"nobody knows":             {corev1.PodStatus{}, killed("Error", "{}"), "Error", "{}"},
+		"it ended in order before": {corev1.PodStatus{Reason: "Evicted"}, &corev1.ContainerStateTerminated{Reason: "Completed"}, "Completed", ""},
+	} {
+		end := endOf(&corev1.Pod{Status: test.status}, test.ended)
+		if end.Reason != test.reason || end.Message != test.words || end.ExitCode == nil || *end.ExitCode != test.ended.ExitCode {
+			t.Errorf("%s: %+v", name, end)
+		}
+	}
+}

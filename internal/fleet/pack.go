@@ -1,0 +1,108 @@
+package fleet
+
+import (
+	"bytes"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+
+	"github.com/go-git/go-git/v5/plumbing"
+	"github.com/go-git/go-git/v5/plumbing/format/packfile"
+)
+
+// packBounds are what a pack may come to once it is inflated, in bytes. What
+// reads a pack keeps whole objects in memory, and a pack of a megabyte may hold
+// one of a gigabyte.
+type packBounds struct{ object, total int64 }
+
+// maxDeltaHead is how much of a delta's beginning says how long its result is.
+const maxDeltaHead = 2 * binary.MaxVarintLen64
+
+// vetted is the pack of a reader as a file of the directory that has no name any
+// more, once nothing in it is beyond the bounds. The caller closes it.
+func vetted(dir string, from io.Reader, most packBounds) (file *os.File, err error) {
+	file, err = os.CreateTemp(dir, "pack-")
+	if err != nil {
+		return nil, err
+	}
+	defer func() {
+		if err != nil {
+			_ = file.Close()
+		}
+	}()
+	if err := os.Remove(file.Name()); err != nil {
+		return nil, err
+	}
+	if _, err := io.Copy(file, from); err != nil {
+		return nil, err
+	}
+	if _, err := file.Seek(0, io.SeekStart); err != nil {
+		return nil, err
+	}
+	if err := most.check(file); err != nil {
+		return nil, err
+	}
+	_, err = file.Seek(0, io.SeekStart)
+	return file, err
+}
+
+// check reads a pack once, keeping nothing of it.
+func (b packBounds) check(pack io.Reader) error {
+	scanner := packfile.NewScanner(pack)
+	_, objects, err := scanner.Header()
+	if errors.Is(err, packfile.ErrEmptyPackfile) {
+		return nil // whoever reads it says so
+	}
+	if err != nil {
+		return err
+	}
+	total := int64(0)
+	for range objects {
+		header, err := scanner.NextObjectHeader()
+		if err != nil {
+			return err
+		}
+		length := header.Length
+		if length <= b.object {
+			head := &headWriter{}
+			if _, _, err := scanner.NextObject(head); err != nil {
+				return err
+			}
+			if header.Type == plumbing.OFSDeltaObject || header.Type == plumbing.REFDeltaObject {
+				length = max(length, head.result())
+			}
+		}
+		if length > b.object {
+			return fmt.Errorf("%w: one of its objects has %d MiB, more than %d", errTooLarge, length>>20, b.object>>20)
+		}
+		if total += length; total > b.total {
+			return fmt.Errorf("%w: its objects have more than %d MiB", errTooLarge, b.total>>20)
+		}
+	}
+	return nil
+}
+
+// headWriter keeps the beginning of what is written.
+type headWriter struct{ head bytes.Buffer }
+
+// Write is io.Writer's.
+func (w *headWriter) Write(p []byte) (int, error) {
+	w.head.Write(p[:min(len(p), maxDeltaHead-w.head.Len())])
+	return len(p), nil
+}
+
+// result is how long what a delta makes is; a delta that does not say is as good
+// as too long.
+func (w *headWriter) result() int64 {
+	_, n := binary.Uvarint(w.head.Bytes()) // how long what it is made of is
+	if n <= 0 {
+		return 1 << 62
+	}
+	length, m := binary.Uvarint(w.head.Bytes()[n:])
+	if m <= 0 || length > 1<<62 {
+		return 1 << 62
+	}
+	return int64(length)
+}

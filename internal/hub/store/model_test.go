@@ -1,0 +1,243 @@
+package store_test
+
+import (
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+
+	"cloop.dev/cloop/apis/hubv1"
+	"cloop.dev/cloop/internal/hub/store"
+)
+
+// modelRun is a run as the model has it.
+type modelRun struct {
+	id       string
+	unread   bool
+	failover string
+	state    hubv1.RunState
+	attempt  int32
+	handOffs int
+	runner   string
+}
+
+// modelRunner is a runner that has not left.
+type modelRunner struct {
+	store.Runner
+	checks bool
+	// run is the index of the run that it holds; -1: none, and it is idle.
+	run int
+	// done: it had its run and only has to leave.
+	done bool
+}
+
+// queueModel says in plain Go what must become of runs: which is handed to whom,
+// when, and how it ends. It is the oracle; the store must agree in every state.
+type queueModel struct {
+	w        *world
+	runs     []*modelRun
+	runners  []*modelRunner // in the order in which they enrolled
+	cordoned bool
+	keys     int
+	ended    map[int]hubv1.RunState
+}
+
+// settle hands out what can be: the oldest run first, each to the runner that has
+// been idle longest of those that may take it.
+func (m *queueModel) settle() {
+	if m.cordoned {
+		return
+	}
+	for i, run := range m.runs {
+		if run.state != hubv1.RunQueued {
+			continue
+		}
+		for _, r := range m.runners {
+			if r.run < 0 && !r.done && (r.checks || !run.unread) {
+				r.run, run.state, run.runner = i, hubv1.RunHanded, r.ID
+				run.handOffs++
+				break
+			}
+		}
+	}
+}
+
+func (m *queueModel) Start(t *rapid.T) {
+	run := &modelRun{
+		unread: rapid.Bool().Draw(t, "unread"), failover: rapid.SampledFrom([]string{"once", "never"}).Draw(t, "failover"),
+		state: hubv1.RunQueued, attempt: 1,
+	}
+	source := store.Undemanding("")
+	if run.unread {
+		source = store.Source{Unknown: "not reached"}
+	}
+	started, err := m.w.s.StartRun(background, admin, nil, "", hubv1.StartRunRequest{Project: "app", Command: []string{"true"}, Failover: run.failover}, source)
+	check2(t, err)
+	run.id = started.ID
+	m.runs = append(m.runs, run)
+}
+
+func (m *queueModel) Spawn(t *rapid.T) {
+	if m.cordoned {
+		t.Skip("no token is minted")
+	}
+	r := &modelRunner{checks: rapid.Bool().Draw(t, "checks"), run: -1}
+	m.keys++
+	minted, err := m.w.s.Mint(background, m.w.credential, fmt.Sprintf("key-%05d", m.keys))
+	check2(t, err)
+	var features []string
+	if r.checks {
+		features = []string{hubv1.FeatureRequirements}
+	}
+	m.w.clock.Step(time.Millisecond) // no two enroll at once
+	enrolled, err := m.w.s.Enroll(background, hubv1.EnrollRequest{Token: minted.Token, Features: features})
+	check2(t, err)
+	r.Runner, err = m.w.s.AuthRunner(background, enrolled.Session)
+	check2(t, err)
+	_, err = m.w.s.Attach(background, r.Runner)
+	check2(t, err)
+	m.runners = append(m.runners, r)
+}
+
+func (m *queueModel) Cancel(t *rapid.T) {
+	run := pick(t, m.runs, "run")
+	_, err := m.w.s.CancelRun(background, admin, run.id)
+	check2(t, err)
+	switch run.state {
+	case hubv1.RunQueued:
+		run.state = hubv1.RunCancelled
+	case hubv1.RunHanded, hubv1.RunRunning:
+		run.state = hubv1.RunCancelling
+	}
+}
+
+func (m *queueModel) Cordon(t *rapid.T) {
+	var err error
+	if m.cordoned = !m.cordoned; m.cordoned {
+		_, err = m.w.s.Cordon(background, admin, "gpu", "because")
+	} else {
+		_, err = m.w.s.Uncordon(background, admin, "gpu")
+	}
+	check2(t, err)
+}
+
+// holder is a runner with a run in one of the states.
+func (m *queueModel) holder(t *rapid.T, states ...hubv1.RunState) (*modelRunner, *modelRun) {
+	r := pick(t, filter(m.runners, func(r *modelRunner) bool { return r.run >= 0 && slices.Contains(states, m.runs[r.run].state) }), "holder")
+	return r, m.runs[r.run]
+}
+
+func filter[T any](from []T, keep func(T) bool) (out []T) {
+	for _, item := range from {
+		if keep(item) {
+			out = append(out, item)
+		}
+	}
+	return out
+}
+
+func (m *queueModel) Started(t *rapid.T) {
+	r, run := m.holder(t, hubv1.RunHanded, hubv1.RunRunning)
+	check2(t, m.w.s.Started(background, r.Runner, run.id, hubv1.StartedRequest{Attempt: run.attempt, StartedAt: m.w.clock.Now()}))
+	run.state = hubv1.RunRunning
+}
+
+func (m *queueModel) Result(t *rapid.T) {
+	r, run := m.holder(t, hubv1.RunHanded, hubv1.RunRunning, hubv1.RunCancelling)
+	exit, stopped := int32(rapid.IntRange(0, 1).Draw(t, "exit")), rapid.Bool().Draw(t, "stopped")
+	check2(t, m.w.s.Result(background, r.Runner, run.id, hubv1.ResultRequest{Attempt: run.attempt, ExitCode: &exit, Cancelled: stopped}))
+	switch {
+	case stopped && run.state == hubv1.RunCancelling:
+		run.state = hubv1.RunCancelled
+	case exit == 0:
+		run.state = hubv1.RunSucceeded
+	default:
+		run.state = hubv1.RunFailed
+	}
+	r.run, r.done = -1, true
+}
+
+// Kill is a runner whose Pod was seen to end, with a run or without one.
+func (m *queueModel) Kill(t *rapid.T) {
+	r := pick(t, m.runners, "runner")
+	killed := int32(137)
+	_, err := m.w.s.Gone(background, m.w.credential, r.ID, hubv1.GoneRequest{Reason: "OOMKilled", ExitCode: &killed})
+	check2(t, err)
+	m.runners = filter(m.runners, func(other *modelRunner) bool { return other != r })
+	if r.run < 0 {
+		return
+	}
+	run := m.runs[r.run]
+	again := func(attempt int32) {
+		if attempt != run.attempt {
+			run.handOffs = 0
+		}
+		run.state, run.attempt, run.runner = hubv1.RunQueued, attempt, ""
+	}
+	switch {
+	case run.state == hubv1.RunCancelling:
+		run.state = hubv1.RunCancelled
+	case run.state == hubv1.RunHanded && run.handOffs >= m.w.s.Limits.MaxHandOffs:
+		run.state = hubv1.RunFailed
+	case run.state == hubv1.RunHanded:
+		again(run.attempt)
+	case run.failover == "once" && run.attempt == 1:
+		again(2)
+	default:
+		run.state = hubv1.RunLost
+	}
+}
+
+// Check compares every run, and that what has ended stays as it ended.
+func (m *queueModel) Check(t *rapid.T) {
+	m.settle()
+	all, err := m.w.s.ListRuns(background, "app", 1000)
+	check2(t, err)
+	for i, want := range m.runs {
+		got := all[len(all)-1-i] // newest first
+		if got.State != want.state || got.Attempt != want.attempt || !want.state.Terminal() && got.Runner != want.runner {
+			t.Fatalf("run %d is %s, attempt %d, of runner %q; the model has %+v", i, got.State, got.Attempt, got.Runner, *want)
+		}
+		if was, over := m.ended[i]; over && was != got.State {
+			t.Fatalf("run %d ended as %s and is %s", i, was, got.State)
+		}
+		if got.State.Terminal() {
+			m.ended[i] = got.State
+		}
+		if got.State != hubv1.RunSucceeded && got.State != hubv1.RunHanded && got.State != hubv1.RunRunning && got.Reason == "" {
+			t.Fatalf("run %d is %s and does not say why", i, got.State)
+		}
+	}
+}
+
+func check2(t *rapid.T, err error) {
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// modelStories is in which part of rapid's cases: each takes a tenth of a second.
+const modelStories = 4
+
+func TestTheQueueAgreesWithItsModel(t *testing.T) { both(t, testTheQueueAgreesWithItsModel) }
+
+func testTheQueueAgreesWithItsModel(t *testing.T) {
+	checkOneIn(t, modelStories, func(rt *rapid.T) {
+		o, remove := somewhere(rt)
+		defer remove()
+		w := &world{clock: newClock(), dir: o.Dir}
+		o.Clock = w.clock
+		var err error
+		w.s, err = store.Open(background, o)
+		check2(rt, err)
+		defer func() { _ = w.s.Close() }()
+		w.furnish(t, 10000)
+		m := &queueModel{w: w, ended: map[int]hubv1.RunState{}}
+		rt.Repeat(map[string]func(*rapid.T){
+			"": m.Check, "start": m.Start, "start again": m.Start, "spawn": m.Spawn, "spawn again": m.Spawn, "cancel": m.Cancel, "cordon": m.Cordon,
+			"started": m.Started, "started again": m.Started, "result": m.Result, "kill": m.Kill, "kill again": m.Kill,
+		})
+	})
+}

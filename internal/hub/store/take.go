@@ -1,0 +1,118 @@
+package store
+
+import (
+	"context"
+
+	"cloop.dev/cloop/apis/hubv1"
+)
+
+// candidate is a run in a pool's queue, with what decides who may take it.
+type candidate struct {
+	seq     int64 // rises in the order of the queue
+	id      string
+	project string // its id
+	unread  bool   // nobody knows what it asks of its runner
+}
+
+// mayTake says why the runner may not take the run; empty: it may. It is the one
+// place where that is decided. What the pool as a whole does not take has left
+// its queue, and is not this function's to see.
+func mayTake(run candidate, r runnerRow) (refusal string) {
+	if !mayHold(r, run.project) {
+		return "it is kept for another project, whose volume it has"
+	}
+	if run.unread && !r.checks {
+		return "its build cannot check what a project asks for"
+	}
+	return ""
+}
+
+// match gives the runs, oldest first, each to the first of the runners that may
+// take it: so each runner gets the oldest run that it may take, and no run waits
+// beside a runner that may. The runners that are left are returned.
+func match(runs []candidate, runners []runnerRow, hand func(candidate, runnerRow) (bool, error)) ([]runnerRow, error) {
+	for _, run := range runs {
+		for i, r := range runners {
+			if mayTake(run, r) != "" {
+				continue
+			}
+			taken, err := hand(run, r)
+			if err != nil {
+				return runners, err
+			}
+			if taken {
+				runners = append(runners[:i:i], runners[i+1:]...)
+			}
+			break
+		}
+	}
+	return runners, nil
+}
+
+// queuePage is how many runs of a queue are read at a time where the runners may
+// take only some of them.
+const queuePage = 64
+
+// handOff gives the oldest queued runs to the idle runners that have a watch open
+// and may take them: first to those that have the project's volume, then to the
+// longest idle. A run that its pool does not take any more leaves the queue here.
+func (tx *Tx) handOff(pool poolRow) error {
+	ctx := context.Background()
+	idle, err := collect(ctx, tx, scanRunner, selectRunners+" WHERE pool_id = ? AND state <> 'retired' AND state = 'idle' ORDER BY enrolled_at, id", pool.ID)
+	if err != nil {
+		return err
+	}
+	listening := idle[:0]
+	for _, r := range idle {
+		if tx.store.isAttached(r.ID) {
+			listening = append(listening, r)
+		}
+	}
+	listening = holdersFirst(listening)
+	limit := len(listening) // enough where every runner may take every run
+	for after := int64(0); len(listening) > 0; {
+		page, err := collect(ctx, tx, scanCandidate, `SELECT seq, id, project_id, requirements IS NULL FROM runs
+			WHERE pool_id = ? AND settled_at IS NULL AND state = 'queued' AND seq > ? ORDER BY seq LIMIT ?`, pool.ID, after, limit)
+		if err != nil || len(page) == 0 {
+			return err
+		}
+		limit = queuePage
+		after = page[len(page)-1].seq
+		if listening, err = match(page, listening, func(run candidate, r runnerRow) (bool, error) { return tx.handOrDrop(pool, run, r) }); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func scanCandidate(row scanner) (candidate, error) {
+	var c candidate
+	err := row.Scan(&c.seq, &c.id, &c.project, &c.unread)
+	return c, err
+}
+
+// handOrDrop hands the run to the runner, unless the pool does not take it any
+// more: whoever started it may have lost the right since.
+func (tx *Tx) handOrDrop(pool poolRow, c candidate, r runnerRow) (handed bool, err error) {
+	run, err := findRun(context.Background(), tx, c.id)
+	if err != nil {
+		return false, err
+	}
+	refused, err := tx.refuses(pool, run)
+	if err != nil {
+		return false, err
+	}
+	if refused != nil {
+		return false, tx.drop(actorHub, run, noLonger(refused))
+	}
+	return true, tx.hand(run, r)
+}
+
+// noLonger is why a run leaves the queue of a pool that refuses it.
+func noLonger(refused *hubv1.Problem) string {
+	text := "the pool no longer takes it: " + refused.Detail
+	for _, field := range refused.Errors {
+		text += "; " + field.Message
+	}
+	return text
+}

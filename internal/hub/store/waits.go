@@ -1,0 +1,173 @@
+package store
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"time"
+
+	"cloop.dev/cloop/apis/hubv1"
+	"cloop.dev/cloop/internal/count"
+)
+
+// situation is what is known of a run that waits and of its pool.
+type situation struct {
+	pool    string
+	cordon  *hubv1.Cordon
+	maximum int32
+	runners hubv1.RunnerCounts
+	// contacts are the pool's controllers, those in contact first.
+	contacts []hubv1.ControllerContact
+	// refusal is what a controller says keeps runners from starting, of the kind;
+	// empty where none says so.
+	refusal string
+	kind    hubv1.RefusalKind
+	// passedOver is why the idle runners do not take the run; empty where there
+	// are none, or none listens yet.
+	passedOver string
+	// again is why the run waits once more; empty where it has not been handed
+	// out before.
+	again string
+}
+
+// sentence says why the run waits, what keeps it waiting and what a person can do
+// about it, where there is something. What comes first would keep it waiting
+// whatever is done about the rest.
+func (w situation) sentence() string {
+	name := w.pool
+	reason := "waits for a runner of pool " + name
+	switch {
+	case w.cordon != nil:
+		reason = fmt.Sprintf("pool %s is cordoned: %s", name, w.cordon.Reason)
+		if w.cordon.By != "git" {
+			reason += fmt.Sprintf(" (by %s; `cloop executor pool uncordon %s` ends that)", w.cordon.By, name)
+		}
+	case w.maximum == 0:
+		reason += ", which may have none: raise its maxRunners"
+	case w.passedOver != "":
+		reason += fmt.Sprintf(", of which %s idle and cannot take it: %s", count.Of(w.runners.Idle, "runner")+" "+count.Is(w.runners.Idle), w.passedOver)
+	case len(w.contacts) == 0:
+		reason += ", and no controller of it has been in contact: install one with the pool's credential, or look at its Pods"
+	case !w.contacts[0].Connected:
+		reason += ", and no controller of it is in contact since " + w.contacts[0].LastContact.Format(time.RFC3339) + ": look at its Pods"
+	case w.refusal != "":
+		reason += ": " + w.trouble()
+	case w.held() >= w.maximum:
+		reason += fmt.Sprintf(", which has as many as it may have (maxRunners %d: %s): it is next when one is done, or raise maxRunners", w.maximum, w.counts())
+	case w.runners.Starting > 0:
+		reason += fmt.Sprintf(", of which %s starting", fmt.Sprint(w.runners.Starting)+" "+count.Is(w.runners.Starting))
+	case w.runners.Idle > 0:
+		reason += ", of which one is idle and about to take it"
+	default:
+		reason += fmt.Sprintf(", which has %d of %d and is to start one; should that last, the ExecutorPool's conditions and Events say why", w.held(), w.maximum)
+	}
+	if w.again != "" {
+		reason += " (" + w.again + ")"
+	}
+	return reason
+}
+
+// trouble is what the controller said, in its words.
+func (w situation) trouble() string {
+	switch w.kind {
+	case hubv1.RefusalStorage:
+		return "its controller has no volume for a runner: " + w.refusal
+	case hubv1.RefusalPlacement:
+		return "its controller has started runners that do not come up: " + w.refusal
+	}
+	return "its controller cannot start runners: " + w.refusal
+}
+
+func (w situation) held() int32 {
+	return w.runners.Starting + w.runners.Idle + w.runners.Busy + w.runners.Retiring
+}
+
+// counts lists the states that there are runners in.
+func (w situation) counts() string {
+	var parts []string
+	for _, of := range []struct {
+		state hubv1.RunnerState
+		n     int32
+	}{
+		{hubv1.RunnerBusy, w.runners.Busy}, {hubv1.RunnerStarting, w.runners.Starting},
+		{hubv1.RunnerIdle, w.runners.Idle}, {hubv1.RunnerRetiring, w.runners.Retiring},
+	} {
+		if of.n > 0 {
+			parts = append(parts, fmt.Sprintf("%d %s", of.n, of.state))
+		}
+	}
+	return strings.Join(parts, ", ")
+}
+
+// shown are runs as people see them: one that waits says why, as of now.
+func (s *Store) shown(ctx context.Context, q querier, rows ...runRow) ([]hubv1.Run, error) {
+	out := make([]hubv1.Run, 0, len(rows))
+	pools := map[string]*poolSituation{} // pool id → how it stands
+	for _, r := range rows {
+		if r.State == hubv1.RunQueued {
+			pool := pools[r.PoolID]
+			if pool == nil {
+				var err error
+				if pool, err = s.poolSituation(ctx, q, r.PoolID); err != nil {
+					return nil, err
+				}
+				pools[r.PoolID] = pool
+			}
+			r.Reason = pool.of(r).sentence()
+		}
+		out = append(out, r.Run)
+	}
+	return out, nil
+}
+
+// poolSituation is what is the same for all runs that wait for a pool.
+type poolSituation struct {
+	situation
+	idle []runnerRow
+}
+
+// of is how a run of the pool stands.
+func (p *poolSituation) of(run runRow) situation {
+	w := p.situation
+	w.again = run.Reason
+	for _, r := range p.idle {
+		refusal := mayTake(run.candidate(), r)
+		if refusal == "" {
+			w.passedOver = ""
+			break
+		}
+		w.passedOver = refusal
+	}
+	return w
+}
+
+func (r runRow) candidate() candidate {
+	return candidate{id: r.ID, project: r.projectID, unread: r.Requirements == nil}
+}
+
+func (s *Store) poolSituation(ctx context.Context, q querier, id string) (*poolSituation, error) {
+	pool, err := findPool(ctx, q, id)
+	if err != nil {
+		return nil, err
+	}
+	p := &poolSituation{situation: situation{pool: pool.Name, cordon: pool.Cordon, maximum: pool.MaxRunners, runners: pool.Runners}}
+	if p.contacts, err = s.contacts(ctx, q, id); err != nil {
+		return nil, err
+	}
+	refused, _, err := first(ctx, q, scanRefusal, `SELECT refusal, refusal_kind FROM credentials
+		WHERE pool_id = ? AND revoked_at IS NULL AND refusal <> '' ORDER BY created_at DESC LIMIT 1`, id)
+	if err != nil {
+		return nil, err
+	}
+	p.refusal, p.kind = refused.Message, refused.Kind
+	if pool.Runners.Idle > 0 {
+		p.idle, err = collect(ctx, q, scanRunner, selectRunners+" WHERE pool_id = ? AND state <> 'retired' AND state = 'idle' ORDER BY enrolled_at, id LIMIT 64", id)
+	}
+	return p, err
+}
+
+func scanRefusal(row scanner) (hubv1.Refusal, error) {
+	var r hubv1.Refusal
+	err := row.Scan(&r.Message, &r.Kind)
+	return r, err
+}

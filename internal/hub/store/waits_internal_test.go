@@ -1,0 +1,122 @@
+package store
+
+import (
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"cloop.dev/cloop/apis/hubv1"
+)
+
+// Every reason why a run can wait, and what a person reads who can act on it. No
+// database is asked, so this is about both databases.
+func TestWhyARunWaits(t *testing.T) {
+	at := time.Date(2026, 5, 4, 3, 2, 1, 0, time.UTC)
+	here := []hubv1.ControllerContact{{Connected: true, LastContact: at}}
+	gone := []hubv1.ControllerContact{{LastContact: at}}
+	for name, test := range map[string]struct {
+		situation
+		want string
+	}{
+		"cordoned by a person": {
+			situation{cordon: &hubv1.Cordon{Reason: "node upgrades", By: "user:eve"}},
+			"pool gpu is cordoned: node upgrades (by user:eve; `cloop executor pool uncordon gpu` ends that)",
+		},
+		"cordoned by Git, which alone can end it": {
+			situation{cordon: &hubv1.Cordon{Reason: "node upgrades", By: "git"}, contacts: here},
+			"pool gpu is cordoned: node upgrades",
+		},
+		"a pool without room": {
+			situation{maximum: -1, contacts: here},
+			"waits for a runner of pool gpu, which may have none: raise its maxRunners",
+		},
+		"no controller ever": {
+			situation{},
+			"waits for a runner of pool gpu, and no controller of it has been in contact: install one with the pool's credential, or look at its Pods",
+		},
+		"no controller any more": {
+			situation{contacts: gone, refusal: "old news"},
+			"waits for a runner of pool gpu, and no controller of it is in contact since 2026-05-04T03:02:01Z: look at its Pods",
+		},
+		"the API server refuses": {
+			situation{contacts: here, refusal: `pods "x" is forbidden: exceeded quota: runners`, kind: hubv1.RefusalPods},
+			`waits for a runner of pool gpu: its controller cannot start runners: pods "x" is forbidden: exceeded quota: runners`,
+		},
+		"a controller that does not say of which kind": {
+			situation{contacts: here, refusal: "because"},
+			"waits for a runner of pool gpu: its controller cannot start runners: because",
+		},
+		"storage": {
+			situation{contacts: here, refusal: "storage class fast is not there", kind: hubv1.RefusalStorage},
+			"waits for a runner of pool gpu: its controller has no volume for a runner: storage class fast is not there",
+		},
+		"Pods that do not come up": {
+			situation{contacts: here, refusal: "no node takes Pod x", kind: hubv1.RefusalPlacement, runners: hubv1.RunnerCounts{Starting: 1}},
+			"waits for a runner of pool gpu: its controller has started runners that do not come up: no node takes Pod x",
+		},
+		"at its maximum": {
+			situation{contacts: here, runners: hubv1.RunnerCounts{Busy: 2, Starting: 1, Retiring: 1}},
+			"waits for a runner of pool gpu, which has as many as it may have (maxRunners 4: 2 busy, 1 starting, 1 retiring): it is next when one is done, or raise maxRunners",
+		},
+		"one is starting": {
+			situation{contacts: here, runners: hubv1.RunnerCounts{Starting: 1}},
+			"waits for a runner of pool gpu, of which 1 is starting",
+		},
+		"two are starting": {
+			situation{contacts: here, runners: hubv1.RunnerCounts{Starting: 2}},
+			"waits for a runner of pool gpu, of which 2 are starting",
+		},
+		"one is idle and about to listen": {
+			situation{contacts: here, runners: hubv1.RunnerCounts{Idle: 1}},
+			"waits for a runner of pool gpu, of which one is idle and about to take it",
+		},
+		"room that the controller does not use": {
+			situation{contacts: here, runners: hubv1.RunnerCounts{Busy: 1}},
+			"waits for a runner of pool gpu, which has 1 of 4 and is to start one; should that last, the ExecutorPool's conditions and Events say why",
+		},
+		"idle runners that may not take it": {
+			situation{contacts: here, runners: hubv1.RunnerCounts{Idle: 2}, passedOver: "its build cannot check what a project asks for"},
+			"waits for a runner of pool gpu, of which 2 runners are idle and cannot take it: its build cannot check what a project asks for",
+		},
+		"once more": {
+			situation{contacts: here, runners: hubv1.RunnerCounts{Starting: 1}, again: "attempt 2 after: the runner was silent for 50s"},
+			"waits for a runner of pool gpu, of which 1 is starting (attempt 2 after: the runner was silent for 50s)",
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := test.situation
+			w.pool = "gpu"
+			switch w.maximum {
+			case 0:
+				w.maximum = 4
+			case -1:
+				w.maximum = 0
+			}
+			got := w.sentence()
+			if got != test.want {
+				t.Errorf("it says %q", got)
+			}
+			if strings.ContainsAny(got, "\n") || regexp.MustCompile(`\.\s`).MatchString(got) {
+				t.Errorf("that is more than one sentence: %q", got)
+			}
+		})
+	}
+}
+
+// No database is asked, so this is about both databases.
+func TestEachRunnerGetsTheOldestRunThatItMayTake(t *testing.T) {
+	runs := []candidate{{id: "1", unread: true}, {id: "2"}, {id: "3", unread: true}, {id: "4"}}
+	runners := []runnerRow{{Runner: Runner{ID: "old"}}, {Runner: Runner{ID: "new"}, checks: true}, {Runner: Runner{ID: "old2"}}, {Runner: Runner{ID: "old3"}}}
+	got := map[string]string{}
+	left, err := match(runs, runners, func(c candidate, r runnerRow) (bool, error) { got[c.id] = r.ID; return true, nil })
+	if err != nil || len(left) != 1 || left[0].ID != "old3" || len(got) != 3 || got["1"] != "new" || got["2"] != "old" || got["4"] != "old2" {
+		t.Errorf("handed %v, left %v, %v", got, left, err)
+	}
+	// A run that leaves the queue instead takes nobody's turn.
+	got = map[string]string{}
+	left, err = match(runs[1:2], runners, func(c candidate, r runnerRow) (bool, error) { got[c.id] = r.ID; return false, nil })
+	if err != nil || len(left) != 4 || got["2"] != "old" {
+		t.Errorf("handed %v, left %v, %v", got, left, err)
+	}
+}
