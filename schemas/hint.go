@@ -77,7 +77,7 @@ func (k *kindValidator) suggestField(path string) string {
 		parent, name = path[:dot], path[dot+1:]
 	}
 	fields := propertiesAt(k.structural, parent)
-	if hint := suggest(name, fields); hint != "" {
+	if hint := Suggest(name, fields); hint != "" {
 		return hint
 	}
 	if len(fields) == 0 {
@@ -110,9 +110,9 @@ func propertiesAt(schema *structuralschema.Structural, path string) []string {
 	return names
 }
 
-// suggest asks whether one of the candidates was meant: the nearest, if at most
+// Suggest asks whether one of the candidates was meant: the nearest, if at most
 // a third of the word differs.
-func suggest(word string, candidates []string) string {
+func Suggest(word string, candidates []string) string {
 	best, bestDistance := "", len(word)/3+1
 	for _, candidate := range candidates {
 		if strings.EqualFold(word, candidate) {

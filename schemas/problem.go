@@ -58,6 +58,9 @@ type Problem struct {
 	// At is the field to change where that is more precise than Path: an API
 	// server names the object that a rule over several of its fields is on.
 	At string `json:"-"`
+	// Fields are those that a rule over several looks at, as Path has them: the
+	// one that was written last is the one to change.
+	Fields []string `json:"-"`
 	// Message is the API server's own message, without path.
 	Message string `json:"message"`
 	// Hint says what to do about it; may be empty.

@@ -131,7 +131,7 @@ func (v *Validator) unknownKind(d Document, gvk schema.GroupVersionKind) []Probl
 		hint := fmt.Sprintf("this build knows %s; upgrade cloop if the document is newer", v1alpha1.GroupVersion)
 		return []Problem{d.problem(RuleUnknownKind, "apiVersion", message, hint)}
 	case gvk.Group == v1alpha1.Group:
-		hint := suggest(gvk.Kind, kinds)
+		hint := Suggest(gvk.Kind, kinds)
 		if hint == "" {
 			hint = "the kinds of " + v1alpha1.Group + " are " + strings.Join(kinds, ", ")
 		}
@@ -298,6 +298,9 @@ func (c *verdict) addErrors(rule string, errs field.ErrorList) {
 		}
 		problem := c.document.problem(rule, path, err.ErrorBody(), c.kind.hint(err))
 		problem.At = placeOf(path, err.Detail)
+		if rule == RuleCEL {
+			problem.Fields = c.kind.looksAt(path, err.Detail)
+		}
 		problem.Line, problem.Column = c.document.positionOf(problem.Field())
 		c.problems = append(c.problems, problem)
 	}

@@ -9,9 +9,11 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"time"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/utils/clock"
 
 	"cloop.dev/cloop/apis/v1alpha1"
 	"cloop.dev/cloop/internal/count"
@@ -181,6 +183,11 @@ type builder struct {
 	comments comments
 	// laws: see law; nil until somebody asks.
 	laws *policy.Policy
+	// clock measures diagnosing, what the search for places took so far, and
+	// diagnosed are those that were found.
+	clock      clock.PassiveClock
+	diagnosing time.Duration
+	diagnosed  []diagnosed
 }
 
 // law is what the repository says of its own check.
@@ -203,7 +210,7 @@ func newBuilder(dir string) (*builder, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &builder{dir: absolute, root: root}, nil
+	return &builder{dir: absolute, root: root, clock: clock.RealClock{}}, nil
 }
 
 func (b *builder) close() { _ = b.root.Close() }
@@ -253,10 +260,12 @@ func pathReason(err error) error {
 	}
 	if strings.Contains(err.Error(), "path escapes") {
 		// os.Root's words; it has no error to compare with.
-		return errors.New("it leads out of the repository")
+		return errors.New(outOfRepository)
 	}
 	return err
 }
+
+const outOfRepository = "it leads out of the repository"
 
 // located puts a problem at the beginning of a file.
 func located(problem schemas.Problem, file string) schemas.Problem {

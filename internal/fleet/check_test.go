@@ -117,7 +117,7 @@ func TestCheckPutsProblemsAtTheirSource(t *testing.T) {
 		{"in patchesStrategicMerge", map[string]string{"clusters/eu/kustomization.yaml": overlay("patchesStrategicMerge: [larger.yaml]\n"), "clusters/eu/larger.yaml": "apiVersion: cloop.dev/v1alpha1\nkind: ExecutorPool\nmetadata: {name: gpu}\nspec: {foo: 1}\n"},
 			[]string{"unknown-field clusters/eu/larger.yaml:4:8 spec.foo"}},
 		{"of the last patch that sets the field", map[string]string{"clusters/eu/kustomization.yaml": overlay("patches:\n- path: first.yaml\n- path: larger.yaml\n"), "clusters/eu/first.yaml": "apiVersion: cloop.dev/v1alpha1\nkind: ExecutorPool\nmetadata: {name: gpu}\nspec: {minRunners: 5, maxRunners: 1, foo: 1}\n"},
-			[]string{"cel clusters/eu/first.yaml:4:8 spec", "unknown-field clusters/eu/first.yaml:4:38 spec.foo"}},
+			[]string{"unknown-field clusters/eu/first.yaml:4:38 spec.foo", "cel clusters/eu/larger.yaml:6:3 spec"}},
 		{"removed by a patch", map[string]string{"clusters/eu/larger.yaml": "- op: remove\n  path: /spec/hubURL\n", "clusters/eu/kustomization.yaml": overlay("patches:\n- path: larger.yaml\n  target: {kind: ExecutorPool}\n")},
 			[]string{"schema clusters/eu/larger.yaml:1:3 spec.hubURL", "cel pools/base/gpu.yaml:2:1"}},
 		{"missing in the base", map[string]string{"pools/base/gpu.yaml": strings.Replace(basePool, "  hubURL: https://cloop.example.com\n", "", 1)},

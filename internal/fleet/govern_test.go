@@ -95,7 +95,7 @@ func TestRulesAreTurnedOff(t *testing.T) {
 		"until a day that is over": {map[string]string{"clusters/eu/larger.yaml": aboveHub(""), ".cloop/config.yaml": ignoreAboveHub + "  until: 2026-11-30\n"}, nil,
 			[]string{"warning expired-ignore .cloop/config.yaml:2:3", "warning " + above + ":3 spec.maxRunners"}},
 		"that nobody can": {map[string]string{"clusters/eu/larger.yaml": "# cloop:ignore schema x\n" + strings.Replace(aboveHub(""), "40", "-1", 1)}, nil,
-			[]string{"error config clusters/eu/larger.yaml:1:3", "error schema clusters/eu/larger.yaml:7:3 spec.maxRunners", "error cel pools/base/gpu.yaml:6:1 spec"}},
+			[]string{"error config clusters/eu/larger.yaml:1:3", "error cel clusters/eu/larger.yaml:7:3 spec", "error schema clusters/eu/larger.yaml:7:3 spec.maxRunners"}},
 		"that there are not":                       {map[string]string{"hub/gpu.yaml": hubPool + "# cloop:ignore nope x\n"}, nil, []string{"error config hub/gpu.yaml:10:3"}},
 		"without a reason":                         {map[string]string{"hub/gpu.yaml": hubPool + "# cloop:ignore labels-disagree\n"}, nil, []string{"error config hub/gpu.yaml:10:3"}},
 		"in a file of another name":                {map[string]string{".cloop/config.yml": ignoreAboveHub}, nil, []string{"error config .cloop/config.yml:1:1"}},

@@ -62,11 +62,11 @@ func (b *builder) kustomize(ctx context.Context, dir, file string) (*rendering, 
 			out, err = s.rendered(b, dir, file, nil)
 		}
 		if err != nil {
-			return &rendering{problems: s.explain(err, b.dir, file)}, nil
+			return &rendering{problems: s.explain(ctx, b, dir, file, err)}, nil
 		}
 	}
 	out.batched = ok
-	s.relate(out.objects)
+	s.relate(out.objects, file)
 	return out, nil
 }
 
@@ -93,26 +93,71 @@ func (s *scan) rendered(b *builder, dir, file string, replaced map[string][]byte
 }
 
 // explain turns kustomize's error into problems: where the scan has found what
-// is wrong it has better places than kustomize's one long line.
-func (s *scan) explain(err error, dir, file string) []schemas.Problem {
+// is wrong it has better places than kustomize's one long line, and else they are
+// looked for.
+func (s *scan) explain(ctx context.Context, b *builder, dir, file string, err error) []schemas.Problem {
 	if len(s.problems) > 0 {
 		return s.problems
 	}
-	text := strings.ReplaceAll(err.Error(), dir+string(filepath.Separator), "")
-	text = strings.ReplaceAll(text, dir, ".")
-	return []schemas.Problem{located(broken(RuleBuild, strings.Join(strings.Fields(text), " ")), file)}
+	if found := s.malformed(); len(found) > 0 {
+		return found
+	}
+	said := b.withoutDirectory(err)
+	if strings.Contains(said, "already registered id") || strings.Contains(said, "ID conflict") {
+		if found := b.twinsOf(ctx, dir, file); len(found) > 0 {
+			return found
+		}
+	}
+	return []schemas.Problem{s.diagnose(ctx, b, dir, file, said)}
 }
 
-// relate lets objects find those that their values were taken from.
-func (s *scan) relate(objects []renderedObject) {
+// relate lets objects find those that their values were taken from, also those
+// that are local to the kustomization.
+func (s *scan) relate(objects []renderedObject, file string) {
 	if !slices.ContainsFunc(s.layers, func(l layer) bool { return l.copied != nil }) {
 		return
 	}
 	all := make([]*renderedObject, len(objects))
 	for i := range objects {
 		all[i] = &objects[i]
-		objects[i].siblings = all
 	}
+	for i := range s.layers {
+		if l := &s.layers[i]; l.resource() && l.local() {
+			one := s.object(l.made(), file)
+			all = append(all, &one)
+		}
+	}
+	for _, o := range all {
+		o.siblings = all
+	}
+}
+
+// localConfig is the annotation of objects that kustomize leaves out in the end.
+const localConfig = "config.kubernetes.io/local-config"
+
+// local says whether a resource, or what a generator makes, is left out.
+func (l *layer) local() bool {
+	value, ok := l.document.Object.GetAnnotations()[localConfig]
+	if _, options := entryNamed(l.document.Node, "options"); l.generated && options != nil {
+		if _, annotations := entryNamed(options, "annotations"); annotations != nil {
+			if _, node := entryNamed(annotations, localConfig); node != nil {
+				value, ok = node.Value, true
+			}
+		}
+	}
+	return ok && value != "false"
+}
+
+// made is about what a layer's object is like in the end; of what a generator
+// makes only the keys are known.
+func (l *layer) made() *unstructured.Unstructured {
+	object := l.document.Object.DeepCopy()
+	object.SetName(l.named())
+	object.SetNamespace(l.namespace)
+	for pointer := range l.given {
+		_ = unstructured.SetNestedField(object.Object, "", tokens(pointer)...)
+	}
+	return object
 }
 
 // run calls kustomize as Flux does: files anywhere in the repository, no plugins

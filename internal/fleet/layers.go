@@ -40,8 +40,10 @@ type layer struct {
 	// names that a resource has had, the last one being its own, and its namespace.
 	names     []string
 	namespace string
-	// generated: a hash may follow the name.
-	generated bool
+	// generated: a hash may follow the name. merges: into one that is there.
+	// given: pointer → what gives a field of it.
+	generated, merges bool
+	given             map[string]placed
 }
 
 // entry is an entry of a list in a kustomization.
@@ -78,25 +80,6 @@ func entryNamed(of *yaml.Node, name string) (key, value *yaml.Node) {
 }
 
 func whereIs(node *yaml.Node) position { return position{node.Line, node.Column} }
-
-// generators adds what the built-in generators make, each at its entry.
-func (s *scan) generators(file string, document *yaml.Node) {
-	for _, kind := range []string{"ConfigMap", "Secret"} {
-		_, list := entryNamed(document, strings.ToLower(kind[:1])+kind[1:]+"Generator")
-		if list == nil || list.Kind != yaml.SequenceNode {
-			continue
-		}
-		for _, entry := range list.Content {
-			object := &unstructured.Unstructured{Object: map[string]any{"apiVersion": "v1", "kind": kind, "metadata": map[string]any{}}}
-			for name, set := range map[string]func(string){"name": object.SetName, "namespace": object.SetNamespace} {
-				if _, value := entryNamed(entry, name); value != nil {
-					set(value.Value)
-				}
-			}
-			s.add(layer{file: file, generated: true, document: &schemas.Document{Object: object, File: file, Line: entry.Line, Node: entry}})
-		}
-	}
-}
 
 // transformers adds what a kustomization's own fields change about all of its
 // objects, and follows their names.

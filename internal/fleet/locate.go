@@ -18,12 +18,44 @@ import (
 // is written.
 func (o *renderedObject) locate(problem schemas.Problem) schemas.Problem {
 	pointer, _ := pointerOf(o.Object.Object, problem.Field())
+	pointer = o.writtenLast(pointer, problem.Fields)
 	if problem.Rule == schemas.RuleMetadata {
 		pointer = o.entryQuoted(pointer, problem.Message)
 	}
 	at := o.at(pointer, 0)
 	problem.File, problem.Line, problem.Column = at.file, int(at.line), int(at.column)
 	return problem
+}
+
+// writtenLast is, of the fields that a rule looks at, the one whose value comes
+// from what is nearest to the root: that broke the rule, with what was there
+// before. Where none comes after the field that the rule names, it stays that.
+func (o *renderedObject) writtenLast(pointer string, fields []string) string {
+	if len(fields) < 2 {
+		return pointer
+	}
+	best, last := pointer, o.writer(pointer)
+	for _, field := range fields {
+		other, _ := pointerOf(o.Object.Object, field)
+		if at := o.writer(other); at > last {
+			best, last = other, at
+		}
+	}
+	return best
+}
+
+// writer is the place, among the layers, of the one that wrote a field last; a
+// variable's value comes after all of them. It is -1 where none has.
+func (o *renderedObject) writer(pointer string) int {
+	if _, ok := o.madeWhole(pointer); ok {
+		return len(o.layers)
+	}
+	for i := len(o.layers) - 1; i >= 0; i-- {
+		if _, ok := o.wrote(o.layers[i], pointer, 0); ok {
+			return i
+		}
+	}
+	return -1
 }
 
 // at is the place that wrote a field last.
@@ -51,6 +83,9 @@ func (o *renderedObject) at(pointer string, depth int) placed {
 	}
 	if own == nil {
 		return placed{file: o.File, line: int32(o.Line), column: 1}
+	}
+	if given, ok := own.given[pointer]; ok {
+		return given
 	}
 	line, column := own.document.Position(pointer)
 	return placed{file: own.file, line: int32(line), column: int32(column)}
@@ -94,26 +129,27 @@ func (o *renderedObject) madeWhole(pointer string) (placed, bool) {
 // setBy is where the last layer that sets the field does.
 func (o *renderedObject) setBy(pointer string, depth int) (placed, bool) {
 	for i := len(o.layers) - 1; i >= 0 && pointer != ""; i-- {
-		l := o.layers[i]
-		var found placed
-		var ok bool
-		switch {
-		case l.fields != nil:
-			found, ok = l.changes(o, pointer)
-		case l.copied != nil:
-			found, ok = l.copies(o, pointer, depth)
-		case l.patch && l.document != nil && identifies(pointer):
-			// It repeats the identity of what it patches.
-		case l.document != nil:
-			found, ok = l.writes(inLayer(o.Object.Object, l.document.Object.Object, pointer))
-		default:
-			found, ok = l.operates(o, pointer)
-		}
-		if ok {
+		if found, ok := o.wrote(o.layers[i], pointer, depth); ok {
 			return found, true
 		}
 	}
 	return placed{}, false
+}
+
+// wrote is where a layer sets a field, if it does.
+func (o *renderedObject) wrote(l *layer, pointer string, depth int) (placed, bool) {
+	switch {
+	case l.fields != nil:
+		return l.changes(o, pointer)
+	case l.copied != nil:
+		return l.copies(o, pointer, depth)
+	case l.patch && l.document != nil && identifies(pointer):
+		// It repeats the identity of what it patches.
+		return placed{}, false
+	case l.document != nil:
+		return l.writes(inLayer(o.Object.Object, l.document.Object.Object, pointer))
+	}
+	return l.operates(o, pointer)
 }
 
 // heldOf cuts a pointer down to what the object has of it; empty where that is

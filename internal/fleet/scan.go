@@ -65,6 +65,8 @@ type scan struct {
 	within []string
 	// blank says that the root's kustomization has no text.
 	blank bool
+	// twins: see there; nil unless they are looked for.
+	twins *twins
 }
 
 // kustomizationFile is what the scan needs of one; nodes keep their positions.
@@ -202,11 +204,13 @@ func (s *scan) visit(ctx context.Context, dir, file string, depth, from int) err
 	}
 	var document yaml.Node
 	if err := yaml.Unmarshal(data, &document); err != nil {
-		s.syntax(file, err)
+		s.syntax(file, data, err)
 		return nil
 	}
 	if document.Kind == 0 {
-		s.blank = depth == 0
+		if s.blank = depth == 0; !s.blank {
+			s.problems = append(s.problems, emptyFile(file))
+		}
 		return nil
 	}
 	s.refuseRemote(file, &document, false)
@@ -216,7 +220,9 @@ func (s *scan) visit(ctx context.Context, dir, file string, depth, from int) err
 	indentBlocks(&document, bytes.Split(data, []byte("\n")))
 	var kustomization kustomizationFile
 	if err := document.Decode(&kustomization); err != nil {
-		s.syntax(file, err)
+		if s.problems = append(s.problems, wrongFields(file, &document)...); len(s.problems) == 0 {
+			s.syntax(file, data, err)
+		}
 	}
 	defer func(outer int) { s.from, s.within = outer, s.within[:len(s.within)-1] }(s.from)
 	s.from, s.within = from, append(s.within, dir)
@@ -229,19 +235,6 @@ func (s *scan) visit(ctx context.Context, dir, file string, depth, from int) err
 	}
 	s.grows(dir, &document, &kustomization, len(data), from)
 	return s.growth.tooLarge()
-}
-
-var errorLine = regexp.MustCompile(`line (\d+): `)
-
-// syntax reports a kustomization that does not parse, at the line that the YAML
-// parser names.
-func (s *scan) syntax(file string, err error) {
-	problem := broken(RuleBuild, strings.TrimPrefix(err.Error(), "yaml: "))
-	problem.File, problem.Line, problem.Column = file, 1, 1
-	if match := errorLine.FindStringSubmatch(err.Error()); match != nil {
-		_, _ = fmt.Sscan(match[1], &problem.Line)
-	}
-	s.problems = append(s.problems, problem)
 }
 
 // twice reports keys that stand twice in one mapping. Kustomize takes the last
@@ -260,25 +253,34 @@ func (s *scan) lost() []schemas.Problem {
 // follow goes through what a kustomization refers to, in the order in which
 // kustomize applies it.
 func (s *scan) follow(ctx context.Context, dir, file string, document *yaml.Node, k *kustomizationFile, depth int) error {
+	met := seen{}
+	s.meet(met, s.from, file, nil)
 	for _, list := range [][]yaml.Node{k.Resources, k.Bases} {
 		for i := range list {
+			before := len(s.layers)
 			if err := s.resource(ctx, dir, file, &list[i], depth, false); err != nil {
 				return err
 			}
+			s.meet(met, before, file, &list[i])
 		}
 	}
-	s.generators(file, document)
+	before := len(s.layers)
+	s.generators(dir, file, document)
+	s.meet(met, before, file, nil)
 	for i := range k.Components {
 		if err := s.resource(ctx, dir, file, &k.Components[i], depth, true); err != nil {
 			return err
 		}
 	}
+	s.configured(dir, file, document)
 	if err := s.plugins(ctx, dir, file, k.Generators, depth); err != nil {
 		return err
 	}
 	if err := s.transform(dir, file, document, k); err != nil {
 		return err
 	}
+	// Names may have become the same.
+	s.meet(seen{}, s.from, file, nil)
 	// Transformers of the author's own come after all that has a field.
 	return s.plugins(ctx, dir, file, slices.Concat(k.Transformers, k.Validators), depth)
 }
@@ -383,33 +385,6 @@ func (s *scan) refuse(file string, entry *yaml.Node, rule, message, remedy strin
 	problem.File, problem.Line, problem.Column, problem.Hint = file, entry.Line, entry.Column, remedy
 	s.problems = append(s.problems, problem)
 }
-
-// elsewhere is the directory of another repository that a path lies in; empty
-// where it lies in this one.
-func (s *scan) elsewhere(name string) string {
-	if s.modules == nil {
-		s.modules = map[string]bool{}
-		if data, err := readBounded(s.root, ".gitmodules"); err == nil {
-			for _, match := range submodule.FindAllStringSubmatch(string(data), -1) {
-				s.modules[path.Clean(match[1])] = true
-			}
-		}
-	}
-	for dir := name; dir != "." && dir != "/"; dir = path.Dir(dir) {
-		other, known := s.modules[dir]
-		if !known {
-			other = isRepository(s.root, dir)
-			s.modules[dir] = other
-		}
-		if other {
-			return dir
-		}
-	}
-	return ""
-}
-
-// submodule is a line of .gitmodules that says where one is.
-var submodule = regexp.MustCompile(`(?m)^\s*path\s*=\s*"?([^"\r\n]+?)"?\s*$`)
 
 // replacementFile reads replacements that stand in a file.
 func (s *scan) replacementFile(dir, file string, entry *yaml.Node) error {
@@ -517,29 +492,4 @@ func (s *scan) objects() (count int) {
 		}
 	}
 	return count
-}
-
-// missing refuses the root: what kustomize does not find in the repository it
-// takes for an address, and fetches.
-func (s *scan) missing(file string, entry *yaml.Node, err error) {
-	s.refused = true
-	if remote.MatchString(entry.Value) {
-		return
-	}
-	reason := "no such file or directory"
-	if !errors.Is(err, fs.ErrNotExist) {
-		reason = pathReason(err).Error()
-	}
-	problem := broken(RuleMissingReference, fmt.Sprintf("%s: %s", entry.Value, reason))
-	problem.File, problem.Line, problem.Column = file, entry.Line, entry.Column
-	s.problems = append(s.problems, problem)
-}
-
-// unreadable is missing, but passes on an error that ends the scan.
-func (s *scan) unreadable(file string, entry *yaml.Node, err error) error {
-	if errors.Is(err, errBounds) {
-		return err
-	}
-	s.missing(file, entry, err)
-	return nil
 }

@@ -96,10 +96,10 @@ func TestCheckTakesVariablesFromTheRepository(t *testing.T) {
 	}{
 		"of its PoolSync":                        {varied(poolSync("eu", "./clusters/eu", substitute)), nil, nil},
 		"of a Kustomization of Flux":             {varied(flux), nil, nil},
-		"a wrong value is where it is given":     {varied(poolSync("eu", "clusters/eu", strings.Replace(substitute, `"3"`, `"-1"`, 1))), nil, []string{"cel pools/base/gpu.yaml:11:3 spec", "schema syncs/all.yaml:11:7 spec.maxRunners"}},
-		"as the PoolSync is patched":             {patched, nil, []string{"cel pools/base/gpu.yaml:11:3 spec", "schema syncs/kustomization.yaml:8:39 spec.maxRunners"}},
+		"a wrong value is where it is given":     {varied(poolSync("eu", "clusters/eu", strings.Replace(substitute, `"3"`, `"-1"`, 1))), nil, []string{"cel syncs/all.yaml:11:7 spec", "schema syncs/all.yaml:11:7 spec.maxRunners"}},
+		"as the PoolSync is patched":             {patched, nil, []string{"cel syncs/kustomization.yaml:8:39 spec", "schema syncs/kustomization.yaml:8:39 spec.maxRunners"}},
 		"a wrong text is where it is written":    {varied(poolSync("eu", "clusters/eu", strings.Replace(substitute, "REGION: eu", "REGION: \"x y\"", 1))), nil, []string{"cel pools/base/gpu.yaml:7:3 spec.hubURL"}},
-		"each of several PoolSyncs":              {varied(poolSync("eu", "clusters/eu", substitute) + "---\n" + poolSync("us", "clusters/eu", strings.Replace(substitute, `"3"`, `"-2"`, 1))), nil, []string{"cel pools/base/gpu.yaml:11:3 spec", "schema syncs/all.yaml:23:7 spec.maxRunners"}},
+		"each of several PoolSyncs":              {varied(poolSync("eu", "clusters/eu", substitute) + "---\n" + poolSync("us", "clusters/eu", strings.Replace(substitute, `"3"`, `"-2"`, 1))), nil, []string{"cel syncs/all.yaml:23:7 spec", "schema syncs/all.yaml:23:7 spec.maxRunners"}},
 		"given where nothing applies it":         {varied(""), given, nil},
 		"of the PoolSync before those given":     {varied(poolSync("eu", "clusters/eu", substitute)), map[string]string{"REGION": "x y", "MAX": "-1"}, nil},
 		"given for what the cluster has":         {varied(poolSync("eu", "clusters/eu", "  substitute: {from: [{kind: ConfigMap, name: cluster}]}\n")), given, nil},

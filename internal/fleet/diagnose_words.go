@@ -1,0 +1,267 @@
+package fleet
+
+import (
+	"fmt"
+	"regexp"
+	"slices"
+	"strings"
+
+	"go.yaml.in/yaml/v3"
+
+	"cloop.dev/cloop/schemas"
+)
+
+// meaning is what an error of kustomize means: what to say, what to do, and
+// where within the step, if that is more exact than the step.
+type meaning struct {
+	says    *regexp.Regexp
+	inWords func(f *failure, match []string)
+}
+
+// failure is a step that kustomize refuses.
+type failure struct {
+	scan *scan
+	item *item
+	part *part
+
+	rule, message, remedy string
+	at                    placed
+}
+
+// words says what is wrong with a step.
+func (s *scan) words(it *item, n int, said string) schemas.Problem {
+	f := &failure{scan: s, item: it, part: &it.parts[n], rule: RuleBuild, message: it.field + ": " + said, at: it.parts[n].at}
+	for _, m := range meanings {
+		if match := m.says.FindStringSubmatch(said); match != nil {
+			m.inWords(f, match)
+			break
+		}
+	}
+	problem := broken(f.rule, f.message)
+	problem.File, problem.Line, problem.Column = f.at.file, int(f.at.line), int(f.at.column)
+	if f.remedy != "" {
+		problem.Hint = f.remedy
+	}
+	return problem
+}
+
+// meanings are tried in order.
+var meanings = []meaning{
+	{regexp.MustCompile(`no resource matches strategic merge patch "([^"]*)"|failed to find unique target for patch (\S+)`), (*failure).noTarget},
+	{regexp.MustCompile(`must specify a target for JSON patch`), func(f *failure, _ []string) {
+		f.message, f.remedy = "a JSON patch does not say what it patches", "add a target to the entry, such as target: {kind: ExecutorPool}"
+		f.atNode(f.part.node)
+	}},
+	{regexp.MustCompile(`Unexpected kind: (.*)$`), func(f *failure, match []string) {
+		f.message, f.remedy = fmt.Sprintf("there is no operation %q", match[1]), "write add, remove, replace, move, copy or test"
+	}},
+	{regexp.MustCompile(`(?i)testing (?:value|path) .*failed`), func(f *failure, _ []string) {
+		if op := f.part.operation; op != nil {
+			f.message, f.remedy = fmt.Sprintf("%s is not what the operation test expects", op.Path), "correct the value, or remove the operation"
+		}
+	}},
+	{regexp.MustCompile(`(?i)missing (?:value|path|key)|nonexistent|out of bounds|invalid index|invalid array index`), (*failure).noPath},
+	{regexp.MustCompile(`unable to parse requirement: (.*)$|(?:couldn't|unable to) parse the selector string(.*)$`), (*failure).badSelector},
+	{regexp.MustCompile(`(error parsing regexp: .*)$`), func(f *failure, match []string) {
+		f.message, f.remedy = "the target is no regular expression: "+match[1], "correct it; a text with special characters needs a backslash before them"
+		f.atField("target", "select", "name")
+	}},
+	{regexp.MustCompile(`patch and path can't be set at the same time`), func(f *failure, _ []string) {
+		f.message, f.remedy = "the entry has both a patch and a path", "remove one of the two, or make two entries of it"
+		f.atNode(f.part.node)
+	}},
+	{regexp.MustCompile(`must specify one of patch and path|must specify a path or patch`), func(f *failure, _ []string) {
+		f.message, f.remedy = "the entry has neither a patch nor a path", "add one of the two"
+	}},
+	{regexp.MustCompile(`unable to parse SM or JSON patch|unable to parse.*patch`), func(f *failure, _ []string) {
+		if f.part.operation != nil {
+			f.message, f.remedy = "kustomize reads a patch that begins with [ as JSON, and this is none", "put names and texts in double quotes, or begin each operation with a dash on a line of its own"
+			return
+		}
+		f.message, f.remedy = "this is no patch: neither an object with apiVersion, kind and metadata.name nor a list of operations", "correct its text"
+	}},
+	{regexp.MustCompile(`nothing selected by (\S+?)(?::(.*))?$`), func(f *failure, match []string) {
+		f.message, f.remedy = fmt.Sprintf("the source of the replacement, %s, is not among the objects here", idWords(match[1])), "correct the source, or list what defines it in resources"
+		f.atField("source")
+	}},
+	{regexp.MustCompile(`multiple matches for selector|more than one match`), func(f *failure, _ []string) {
+		f.message, f.remedy = "the source of the replacement is more than one object", "add its name, kind or namespace"
+		f.atField("source")
+	}},
+	{regexp.MustCompile("fieldPath `([^`]*)` is missing for replacement source (\\S+)"), func(f *failure, match []string) {
+		f.message, f.remedy = fmt.Sprintf("the source of the replacement, %s, has no field %s", idWords(match[2]), match[1]), "correct fieldPath, or add the field to the source"
+		f.atField("source", "fieldPath")
+	}},
+	{regexp.MustCompile("unable to find field \"?`?([^\"`]*)\"?`? in replacement target"), func(f *failure, match []string) {
+		f.message, f.remedy = fmt.Sprintf("a target of the replacement has no field %s", match[1]), "correct it, or write options: {create: true}"
+	}},
+	{regexp.MustCompile("cannot decode !!(\\S+) `([^`]*)` as a !!(\\S+)"), (*failure).wrongType},
+	{regexp.MustCompile(`expected kind != 'Component'|is a [Cc]omponent`), func(f *failure, _ []string) {
+		f.message, f.remedy = fmt.Sprintf("%v is a Component", f.item.value), "list it in components"
+	}},
+	{regexp.MustCompile(`expected kind 'Component'`), func(f *failure, _ []string) {
+		f.message, f.remedy = fmt.Sprintf("%v is no Component", f.item.value), "list it in resources, or write kind: Component in it"
+	}},
+	{regexp.MustCompile(`invalid literal source (.*?),`), func(f *failure, match []string) {
+		f.message, f.remedy = fmt.Sprintf("the literal %q has no value", match[1]), "write NAME=VALUE"
+		f.atField("literals")
+	}},
+	{regexp.MustCompile(`ID conflict|already registered id`), func(f *failure, _ []string) {
+		f.rule, f.message = RuleDuplicateObject, fmt.Sprintf("two objects become one by %s", f.item.field)
+		f.remedy = "give one of them another name or namespace"
+	}},
+}
+
+// atNode puts it at a node of the file that the entry stands in.
+func (f *failure) atNode(node *yaml.Node) {
+	file := f.item.file
+	if f.part.replacement != nil {
+		file = f.part.at.file
+	}
+	f.at = placed{file: file, line: int32(node.Line), column: int32(node.Column)}
+}
+
+// atField puts it at a field of the entry, as far as there is one.
+func (f *failure) atField(names ...string) {
+	node := f.part.node
+	for _, name := range names {
+		key, value := entryNamed(node, name)
+		if key == nil {
+			continue
+		}
+		f.atNode(key)
+		node = value
+	}
+}
+
+func (f *failure) noTarget(match []string) {
+	id := match[1] + match[2]
+	f.message = fmt.Sprintf("it patches %s, which is not among the objects here", idWords(id))
+	f.remedy = "correct the name, kind and namespace in the patch, or add a target to the entry"
+	l := f.part.layer
+	if l == nil {
+		return
+	}
+	for i := range f.scan.layers {
+		other := &f.scan.layers[i]
+		if other.entry == l.entry && other.document != nil && strings.Contains(id, "/"+other.document.Object.GetName()+".") {
+			line, column := other.document.Position("/metadata/name")
+			f.at = placed{file: other.file, line: int32(line), column: int32(column)}
+			return
+		}
+	}
+}
+
+func (f *failure) noPath([]string) {
+	op := f.part.operation
+	if op == nil {
+		return
+	}
+	f.message = fmt.Sprintf("an object that it patches has no %s to %s", op.Path, op.Op)
+	f.remedy = "correct the path, or remove the operation"
+	switch op.Op {
+	case "add":
+		f.message = fmt.Sprintf("an object that it patches has nothing to add %s to", op.Path)
+		f.remedy = "add what it is in first, or correct the path"
+	case "replace":
+		f.remedy = "correct the path, or write op: add"
+	case "move", "copy":
+		f.message = fmt.Sprintf("an object that it patches lacks what %s to %s needs", op.Op, op.Path)
+		f.remedy = "correct from and path"
+	}
+}
+
+func (f *failure) badSelector(match []string) {
+	f.message, f.remedy = "the selector cannot be read: "+strings.TrimSpace(match[1]+match[2]), "write it as for kubectl get --selector, such as tier in (gpu, cpu)"
+	for _, name := range []string{"labelSelector", "annotationSelector"} {
+		if _, target := entryNamed(f.part.node, "target"); target != nil {
+			if key, _ := entryNamed(target, name); key != nil {
+				f.atNode(key)
+				return
+			}
+		}
+	}
+}
+
+// wrongType is a text in the place of a number: it is put where the text is
+// written, if a replacement took it from there.
+func (f *failure) wrongType(match []string) {
+	kinds := map[string]string{"int": "a whole number", "float": "a number", "bool": "true or false"}
+	kind := kinds[match[3]]
+	if kind == "" {
+		kind = match[3]
+	}
+	f.message, f.remedy = fmt.Sprintf("%s: %q is not %s", f.item.field, match[2], kind), "write "+kind
+	entry := f.part.replacement
+	if entry == nil {
+		return
+	}
+	f.remedy = fmt.Sprintf("write %s in the source, or correct the replacement", kind)
+	from, at := f.sourceOf(entry)
+	f.message = fmt.Sprintf("the replacement at %s:%d puts %q from %s into %s, which has to be %s", f.part.at.file, f.part.at.line, match[2], from, f.part.field, kind)
+	if at != nil {
+		f.at = *at
+	}
+}
+
+// sourceOf names the source of a replacement, and finds where it is written.
+func (f *failure) sourceOf(entry map[string]any) (name string, at *placed) {
+	source, ok := entry["source"].(map[string]any)
+	if !ok {
+		return "sourceValue", nil
+	}
+	text := func(key string) string { value, _ := source[key].(string); return value }
+	field := text("fieldPath")
+	if field == "" {
+		field = "metadata.name"
+	}
+	name = strings.TrimSpace(text("kind")+" "+text("name")) + " " + field
+	for i := range f.scan.layers {
+		l := &f.scan.layers[i]
+		if !l.resource() || text("kind") != "" && l.document.Object.GetKind() != text("kind") || text("name") != "" && !slices.Contains(l.names, text("name")) {
+			continue
+		}
+		if given, ok := l.placeOf(field); ok {
+			return name, &given
+		}
+	}
+	return name, nil
+}
+
+// placeOf is where a resource, or what makes it, says a field of kustomize's
+// spelling.
+func (l *layer) placeOf(field string) (placed, bool) {
+	if pointer, ok := fieldPointer(l.document.Object, field); ok {
+		return l.writes(pointer)
+	}
+	pointer := ""
+	for _, token := range splitField(field) {
+		pointer += "/" + escape(token)
+	}
+	given, ok := l.given[pointer]
+	return given, ok
+}
+
+// idWords is an identity as kustomize prints it, for people:
+// KIND.VERSION.GROUP/NAME.NAMESPACE.
+func idWords(id string) string {
+	gvk, name, ok := strings.Cut(id, "/")
+	if !ok {
+		return id
+	}
+	kind, _, _ := strings.Cut(gvk, ".")
+	if dot := strings.LastIndex(name, "."); dot >= 0 {
+		namespace := name[dot+1:]
+		name = name[:dot]
+		if !strings.HasPrefix(namespace, "[") {
+			name = namespace + "/" + name
+		}
+	}
+	if strings.HasPrefix(kind, "[") {
+		kind = "an object"
+	}
+	if strings.HasPrefix(name, "[") {
+		name = "of any name"
+	}
+	return kind + " " + name
+}

@@ -1,0 +1,102 @@
+package fleet
+
+import (
+	"path"
+	"strings"
+
+	"go.yaml.in/yaml/v3"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"cloop.dev/cloop/schemas"
+)
+
+// generators adds what the built-in generators make, each at its entry, and what
+// they take in.
+func (s *scan) generators(dir, file string, document *yaml.Node) {
+	for _, kind := range []string{"ConfigMap", "Secret"} {
+		_, list := entryNamed(document, strings.ToLower(kind[:1])+kind[1:]+"Generator")
+		if list == nil || list.Kind != yaml.SequenceNode {
+			continue
+		}
+		for _, entry := range list.Content {
+			object := &unstructured.Unstructured{Object: map[string]any{"apiVersion": "v1", "kind": kind, "metadata": map[string]any{}}}
+			for name, set := range map[string]func(string){"name": object.SetName, "namespace": object.SetNamespace} {
+				if _, value := entryNamed(entry, name); value != nil {
+					set(value.Value)
+				}
+			}
+			_, behavior := entryNamed(entry, "behavior")
+			s.add(layer{file: file, generated: true, merges: behavior != nil && behavior.Value != "create", given: s.givenTo(dir, file, entry),
+				document: &schemas.Document{Object: object, File: file, Line: entry.Line, Node: entry}})
+		}
+	}
+}
+
+// givenTo says where the fields of what a generator makes are written, and
+// reports files that it takes in and that are not there.
+func (s *scan) givenTo(dir, file string, entry *yaml.Node) map[string]placed {
+	given := map[string]placed{}
+	at := func(key string, node *yaml.Node) {
+		given["/data/"+escape(key)] = placed{file: file, line: int32(node.Line), column: int32(node.Column)}
+	}
+	for _, node := range entriesOf(entry, "literals") {
+		if key, _, ok := strings.Cut(node.Value, "="); ok {
+			at(strings.TrimSpace(key), node)
+		}
+	}
+	for _, node := range entriesOf(entry, "files") {
+		key, name, named := strings.Cut(node.Value, "=")
+		if !named {
+			key, name = path.Base(node.Value), node.Value
+		}
+		if s.there(dir, file, name, node) {
+			given["/data/"+escape(key)] = placed{file: path.Join(dir, name), line: 1, column: 1}
+		}
+	}
+	for _, node := range append(entriesOf(entry, "envs"), entriesOf(entry, "env")...) {
+		s.there(dir, file, node.Value, node)
+	}
+	return given
+}
+
+// entriesOf are the texts of a list, or the one that a field is.
+func entriesOf(of *yaml.Node, field string) []*yaml.Node {
+	_, value := entryNamed(of, field)
+	switch {
+	case value == nil:
+		return nil
+	case value.Kind == yaml.SequenceNode:
+		return value.Content
+	case value.Kind == yaml.ScalarNode && value.ShortTag() == "!!str":
+		return []*yaml.Node{value}
+	}
+	return nil
+}
+
+// configured reports files that configure kustomize and are not there.
+func (s *scan) configured(dir, file string, document *yaml.Node) {
+	if _, openapi := entryNamed(document, "openapi"); openapi != nil {
+		for _, node := range entriesOf(openapi, "path") {
+			s.there(dir, file, node.Value, node)
+		}
+	}
+	for _, node := range append(entriesOf(document, "configurations"), entriesOf(document, "crds")...) {
+		s.there(dir, file, node.Value, node)
+	}
+}
+
+// there says whether a file is in the repository, and reports it where it is not.
+func (s *scan) there(dir, file, name string, node *yaml.Node) bool {
+	if name == "" || remote.MatchString(name) {
+		return false
+	}
+	info, err := s.root.Stat(path.Join(dir, name))
+	if err == nil && info.Mode().IsRegular() {
+		return true
+	}
+	if err == nil {
+		err = errNoFile
+	}
+	s.missing(file, node, err)
+	return false
+}

@@ -1,0 +1,77 @@
+package fleet
+
+import (
+	"fmt"
+	"maps"
+	"path"
+	"regexp"
+	"slices"
+	"strings"
+
+	"go.yaml.in/yaml/v3"
+	"sigs.k8s.io/kustomize/api/konfig"
+
+	"cloop.dev/cloop/schemas"
+)
+
+var errorLine = regexp.MustCompile(`line (\d+): `)
+
+// syntax reports a kustomization that does not parse, where a document that does
+// not is reported.
+func (s *scan) syntax(file string, data []byte, err error) {
+	_, found := schemas.Decode(file, data)
+	if found = slices.DeleteFunc(found, func(p schemas.Problem) bool { return p.Rule != schemas.RuleSyntax }); len(found) > 0 {
+		s.problems = append(s.problems, found...)
+		return
+	}
+	problem := located(broken(schemas.RuleSyntax, strings.TrimPrefix(err.Error(), "yaml: ")), file)
+	if match := errorLine.FindStringSubmatch(err.Error()); match != nil {
+		_, _ = fmt.Sscan(match[1], &problem.Line)
+	}
+	s.problems = append(s.problems, problem)
+}
+
+// emptyFile is a kustomization that kustomize takes for none.
+func emptyFile(file string) schemas.Problem {
+	problem := located(broken(RuleBuild, "the kustomization is empty, which kustomize refuses"), file)
+	problem.Hint = "write what it is to do, or remove it and what refers to it"
+	return problem
+}
+
+// malformed are problems with the kustomizations themselves, of those that were
+// read.
+func (s *scan) malformed() []schemas.Problem {
+	var found []schemas.Problem
+	for _, dir := range slices.Sorted(maps.Keys(s.directories)) {
+		file := s.directories[dir]
+		for _, candidate := range konfig.RecognizedKustomizationFileNames() {
+			other := path.Join(dir, candidate)
+			if info, err := s.root.Stat(other); err == nil && info.Mode().IsRegular() && other != file {
+				problem := located(broken(RuleBuild, "the directory has another kustomization, "+path.Base(file)), other)
+				problem.Hint = "remove one of the two"
+				found = append(found, problem)
+			}
+		}
+		data, err := readBounded(s.root, file)
+		var document yaml.Node
+		if err != nil || yaml.Unmarshal(data, &document) != nil || len(document.Content) == 0 {
+			continue
+		}
+		found = append(found, wrongFields(file, &document)...)
+		if fields := document.Content[0]; fields.Kind == yaml.MappingNode && !says(fields) {
+			found = append(found, emptyFile(file))
+		}
+	}
+	return found
+}
+
+// says says whether a kustomization has a field beside those that name its kind.
+func says(fields *yaml.Node) bool {
+	for i := 0; i+1 < len(fields.Content); i += 2 {
+		name, value := canonicalField(fields.Content[i].Value), fields.Content[i+1]
+		if name != "apiVersion" && name != "kind" && value.ShortTag() != "!!null" {
+			return true
+		}
+	}
+	return false
+}
