@@ -132,7 +132,7 @@ func (s *server) readLog(ctx context.Context, in *struct {
 		w.Header().Set("Cache-Control", "no-store")
 		w.Header().Set("X-Content-Type-Options", "nosniff")
 		w.WriteHeader(http.StatusOK)
-		s.copyLog(hc.Context(), s.flusher(w), sub, logPart{in.Run, in.Offset, in.Limit, in.Follow})
+		s.copyLog(hc.Context(), s.stretch(w).write, sub, logPart{in.Run, in.Offset, in.Limit, in.Follow})
 	}}, nil
 }
 

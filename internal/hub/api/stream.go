@@ -68,7 +68,7 @@ func stream[T any](ctx context.Context, s *server, f feed[T]) (*huma.StreamRespo
 		h.Set("X-Accel-Buffering", "no")
 		w.WriteHeader(http.StatusOK)
 		// Who comes back and has the newest snapshot already is sent no other.
-		e := &events[T]{server: s, feed: f, sub: sub, out: s.flusher(w), sent: hc.Header("Last-Event-ID")}
+		e := &events[T]{server: s, feed: f, sub: sub, out: s.stretch(w), sent: hc.Header("Last-Event-ID")}
 		e.run(hc.Context(), first)
 	}}, nil
 }
@@ -77,7 +77,7 @@ type events[T any] struct {
 	server *server
 	feed   feed[T]
 	sub    *store.Subscription
-	out    func([]byte) error
+	out    stretch
 	// sent is the id of the snapshot that the reader has. Kept instead of the
 	// snapshot: thousands of readers wait at a time.
 	sent string
@@ -87,7 +87,7 @@ func (e *events[T]) run(ctx context.Context, next snapshot[T]) {
 	ticker := e.server.Clock.NewTicker(keepAlive)
 	defer ticker.Stop()
 	// The answer begins at once, also where there is nothing to say.
-	if e.sent != "" && e.out(comment) != nil {
+	if e.sent != "" && e.out.comment() != nil {
 		return
 	}
 	for {
@@ -102,7 +102,7 @@ func (e *events[T]) run(ctx context.Context, next snapshot[T]) {
 				return
 			}
 		case <-ticker.C():
-			if e.out(comment) != nil {
+			if e.out.comment() != nil {
 				return
 			}
 			if e.feed.tick != nil {
@@ -112,7 +112,7 @@ func (e *events[T]) run(ctx context.Context, next snapshot[T]) {
 			return
 		case <-e.server.Stopping:
 			// The reader is gone if this fails, and needs no hint.
-			_ = e.out(farewell())
+			_ = e.out.write(farewell())
 			return
 		}
 	}
@@ -143,7 +143,7 @@ func (e *events[T]) send(next snapshot[T]) error {
 		return nil
 	}
 	e.sent = id
-	return e.out(fmt.Appendf(nil, "id: %s\ndata: %s\n\n", id, data))
+	return e.out.write(fmt.Appendf(nil, "id: %s\ndata: %s\n\n", id, data))
 }
 
 // eventID names a snapshot: its revision, and what tells it from others of the
@@ -153,22 +153,38 @@ func eventID(revision int64, data []byte) string {
 	return fmt.Sprintf("%d-%s", revision, hex.EncodeToString(sum[:8]))
 }
 
-// flusher writes at once, within the time that a write may take.
-func (s *server) flusher(w http.ResponseWriter) func([]byte) error {
-	control := http.NewResponseController(w)
-	return func(data []byte) error {
-		// The deadline is the connection's, so it needs the system's clock.
-		if err := control.SetWriteDeadline(time.Now().Add(s.WriteTimeout)); err != nil {
-			return err
-		}
-		if _, err := w.Write(data); err != nil {
-			return err
-		}
-		if err := control.Flush(); err != nil {
-			return err
-		}
-		return control.SetWriteDeadline(time.Time{})
+// stretch writes at once, within the time that a write may take.
+type stretch struct {
+	w       http.ResponseWriter
+	control *http.ResponseController
+	timeout time.Duration
+}
+
+func (s *server) stretch(w http.ResponseWriter) stretch {
+	return stretch{w, http.NewResponseController(w), s.WriteTimeout}
+}
+
+// write is over when the reader's side has taken all of it.
+func (s stretch) write(data []byte) error {
+	if err := s.within(s.timeout, data); err != nil {
+		return err
 	}
+	return s.control.SetWriteDeadline(time.Time{})
+}
+
+// comment is write for what comes again before the time is over, which spares
+// one of the two deadlines: thousands of idle streams do nothing else.
+func (s stretch) comment() error { return s.within(s.timeout+keepAlive, comment) }
+
+func (s stretch) within(timeout time.Duration, data []byte) error {
+	// The deadline is the connection's, so it needs the system's clock.
+	if err := s.control.SetWriteDeadline(time.Now().Add(timeout)); err != nil {
+		return err
+	}
+	if _, err := s.w.Write(data); err != nil {
+		return err
+	}
+	return s.control.Flush()
 }
 
 // watchOp describes a stream of T.
