@@ -18,6 +18,10 @@ const (
 	FindingStorageDatabase FindingID = "storage.database"
 	FindingStorageDisk     FindingID = "storage.disk"
 
+	FindingMembers       FindingID = "members"
+	FindingMembersBuilds FindingID = "members.builds"
+	FindingMembersClock  FindingID = "members.clock"
+
 	FindingTLS       FindingID = "tls"
 	FindingTLSExpiry FindingID = "tls.expiry"
 	FindingTLSReload FindingID = "tls.reload"

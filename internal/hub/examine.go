@@ -18,7 +18,14 @@ func (p *parts) examine(ctx context.Context) (doctor.Snapshot, error) {
 			s.Database.Trouble = trouble.Detail
 		}
 	}
-	var err error
+	s.Ahead = p.Clock.Now().Sub(s.Now)
+	hubs, err := p.store.ListMembers(ctx)
+	if err != nil {
+		return s, err
+	}
+	for _, m := range hubs {
+		s.Members = append(s.Members, doctor.Member{Build: m.Build, Address: m.Address, Features: m.Features})
+	}
 	if s.Pools, err = p.store.Patients(ctx, ""); err != nil {
 		return s, err
 	}

@@ -126,14 +126,29 @@ func TestARefusedStatusNeverHoldsUpTheSync(t *testing.T) {
 		t.Error("the sync waits for the forge")
 	}
 
+	f.finds(hubv1.FindingSyncsStatuses, "put a live one into its file")
 	// A token that was put right is used without a restart.
 	check(t, os.WriteFile(f.config.Status.TokenFile, []byte(forgetest.Token), 0o600))
 	f.advanceUntil("the status is posted", func() bool { return len(f.forge.Posted()) > 0 })
 	if s := f.posted(1); s.Revision != revision {
 		t.Errorf("posted %+v", s)
 	}
+	f.finds(hubv1.FindingSyncsStatuses, "")
 	if log := f.log.String(); !strings.Contains(log, "put a live one into its file") || strings.Contains(log, "of-another-forge") {
 		t.Errorf("the log has %s", log)
+	}
+}
+
+// finds holds the doctor to what it says of the sync; empty: nothing of the id.
+func (f *forged) finds(id hubv1.FindingID, found string) {
+	f.t.Helper()
+	d, err := f.admin.Doctor(f.ctx())
+	check(f.t, err)
+	got := findingOf(d, id)
+	switch {
+	case found == "" && got == nil:
+	case got == nil, found == "", got.Severity != hubv1.SeverityWarn, got.About != "fleet", !strings.Contains(got.Found, found):
+		f.t.Errorf("the doctor finds %+v, want %q", got, found)
 	}
 }
 
@@ -325,6 +340,7 @@ func TestStrangersLearnNothingFromAWebhook(t *testing.T) {
 			t.Errorf("%s: %d %s", name, code, answer)
 		}
 	}
+	f.finds(hubv1.FindingSyncsWebhooks, "give hub and forge the same secret")
 	if code, _ := f.send("fleet", good, bytes.Repeat([]byte{'x'}, 26<<20)); code != http.StatusRequestEntityTooLarge {
 		t.Errorf("26 MiB: %d", code)
 	}
@@ -332,6 +348,7 @@ func TestStrangersLearnNothingFromAWebhook(t *testing.T) {
 	if code, answer := f.send("fleet", f.pushEvent(forge.GitHub, "short", "one", push), []byte(push)); code != http.StatusNotFound || answer != unknown {
 		t.Errorf("a secret that can be guessed: %d %s", code, answer)
 	}
+	f.finds(hubv1.FindingSyncsWebhooks, "is shorter than")
 	check(t, os.WriteFile(f.config.Webhook.SecretFile, nil, 0o600))
 	if code, _ := f.send("fleet", f.pushEvent(forge.GitHub, "", "one", push), []byte(push)); code != http.StatusNotFound {
 		t.Errorf("no secret: %d", code)
@@ -341,6 +358,7 @@ func TestStrangersLearnNothingFromAWebhook(t *testing.T) {
 	if code, answer := f.send("fleet", ping, []byte(push)); code != http.StatusAccepted || !strings.Contains(answer, "takes push events") {
 		t.Errorf("a ping: %d %s", code, answer)
 	}
+	f.finds(hubv1.FindingSyncsWebhooks, "")
 	if log := f.log.String(); strings.Count(log, "webhook event is refused") != 1 || strings.Contains(log, webhookSecret) {
 		t.Errorf("the log has %s", log)
 	}

@@ -1,6 +1,8 @@
 package hub
 
 import (
+	"time"
+
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
 
@@ -30,6 +32,9 @@ var (
 	syncStatuses = metric.Definition{Name: "cloop_fleet_statuses_total", Kind: metric.Counter, Help: "Commit statuses for the forge, by what came of them.", Labels: []string{"sync", "result"}}
 	syncWebhooks = metric.Definition{Name: "cloop_fleet_webhooks_total", Kind: metric.Counter, Help: "Events from the forge for a sync, by what came of them.", Labels: []string{"sync", "result"}}
 
+	storeCommit = metric.Definition{Name: "cloop_store_commit_seconds", Kind: metric.Histogram, Help: "Time that one commit to the database takes.", Buckets: answerBuckets}
+	storeBatch  = metric.Definition{Name: "cloop_store_commit_changes", Kind: metric.Histogram, Help: "Changes that share one commit.", Buckets: []float64{1, 2, 4, 8, 16, 32, 64}}
+
 	httpDuration = metric.Definition{Name: "cloop_http_request_duration_seconds", Kind: metric.Histogram, Help: "Time of a request that is no stream.", Labels: []string{"route"}, Buckets: answerBuckets}
 	httpRequests = metric.Definition{Name: "cloop_http_requests_total", Kind: metric.Counter, Help: "Requests by HTTP status; 429 are those that a rate limit refused. A stream counts when it ends.", Labels: []string{"route", "status"}}
 	httpStreams  = metric.Definition{Name: "cloop_http_streams", Kind: metric.Gauge, Help: "Open watches and logs that are followed.", Labels: []string{"route"}}
@@ -48,6 +53,8 @@ type metrics struct {
 	syncs    *prometheus.CounterVec
 	statuses *prometheus.CounterVec
 	webhooks *prometheus.CounterVec
+	commits  *prometheus.HistogramVec
+	batches  *prometheus.HistogramVec
 	answered *prometheus.HistogramVec
 	requests *prometheus.CounterVec
 	streams  *prometheus.GaugeVec
@@ -60,10 +67,11 @@ func newMetrics() *metrics {
 		mints: poolMints.NewCounter(), refused: poolRefused.NewCounter(), retired: poolRetirements.NewCounter(),
 		synced: syncDuration.NewHistogram(), syncs: syncResults.NewCounter(),
 		statuses: syncStatuses.NewCounter(), webhooks: syncWebhooks.NewCounter(),
+		commits: storeCommit.NewHistogram(), batches: storeBatch.NewHistogram(),
 		answered: httpDuration.NewHistogram(), requests: httpRequests.NewCounter(), streams: httpStreams.NewGauge(),
 	}
 	m.registry.MustRegister(m.queued, m.started, m.mints, m.refused, m.retired, m.settled, m.synced, m.syncs, m.statuses, m.webhooks,
-		m.answered, m.requests, m.streams,
+		m.commits, m.batches, m.answered, m.requests, m.streams,
 		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	return m
 }
@@ -73,7 +81,7 @@ func newMetrics() *metrics {
 func Metrics() []metric.Definition {
 	return append([]metric.Definition{
 		runQueue, runStart, runSettled, poolMints, poolRefused, poolRetirements,
-		syncDuration, syncResults, syncStatuses, syncWebhooks, httpDuration, httpRequests, httpStreams,
+		syncDuration, syncResults, syncStatuses, syncWebhooks, storeCommit, storeBatch, httpDuration, httpRequests, httpStreams,
 	}, gauges...)
 }
 
@@ -91,6 +99,12 @@ func (m *metrics) observe(e store.Event) {
 	case store.ActionRunSettled:
 		m.settled.WithLabelValues(e.Pool, e.State).Inc()
 	}
+}
+
+// committed measures one commit.
+func (m *metrics) committed(changes int, took time.Duration) {
+	m.commits.WithLabelValues().Observe(took.Seconds())
+	m.batches.WithLabelValues().Observe(float64(changes))
 }
 
 // mintRefused counts a token that a controller asked for and did not get.

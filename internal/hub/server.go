@@ -50,7 +50,7 @@ func Run(ctx context.Context, o Options) error {
 		Dir: o.DataDir, URL: o.DatabaseURL.Reveal(), Member: store.Member{Build: o.Build, Address: o.Addr}, Clock: o.Clock, Limits: o.limits(),
 		Observe: func(e store.Event) { m.observe(e); logEvent(o.Log, e) },
 		Trouble: func(err error) { logTrouble(o.Log, err) },
-		Uptime:  o.uptime(), Refused: m.mintRefused,
+		Uptime:  o.uptime(), Refused: m.mintRefused, Committed: m.committed,
 	})
 	if err != nil {
 		return err

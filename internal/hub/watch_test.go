@@ -123,7 +123,7 @@ func TestStreamsAndRequestsAreCountedByRoute(t *testing.T) {
 		`cloop_http_requests_total{route="GET /api/v1/pools/{pool}",status="404"} 1`,
 		`cloop_http_requests_total{route="other",status="404"} 1`,
 		`cloop_http_request_duration_seconds_count{route="GET /api/v1/pools/{pool}"} 2`,
-		`cloop_hub_ready 1`, `cloop_hub_database_writable 1`,
+		`cloop_store_commit_seconds_count `, `cloop_store_commit_changes_bucket{le="1"} `, `cloop_hub_ready 1`, `cloop_hub_database_writable 1`,
 	} {
 		if !strings.Contains(page, want) {
 			t.Errorf("there is no %s", want)

@@ -10,10 +10,14 @@ import (
 
 // Snapshot is all that the doctor knows, read at one time.
 type Snapshot struct {
-	Now         time.Time
-	Pools       []Pool
-	Database    Database
-	Disk        Disk
+	Now      time.Time
+	Pools    []Pool
+	Database Database
+	Disk     Disk
+	// Members are the hubs that share the database, this one included.
+	Members []Member
+	// Ahead is by how much this hub's clock is before that of the database.
+	Ahead       time.Duration
 	Certificate Certificate
 	Syncs       []Sync
 }
@@ -25,6 +29,7 @@ func Judge(s Snapshot) hubv1.Diagnosis {
 		found = append(found, Examine(s.Now, pool)...)
 	}
 	found = append(found, storage(s.Database, s.Disk)...)
+	found = append(found, members(s.Members, s.Ahead)...)
 	found = append(found, certificate(s.Now, s.Certificate)...)
 	for _, sync := range s.Syncs {
 		found = append(found, examineSync(s.Now, sync)...)

@@ -106,6 +106,7 @@ func sound(change func(*doctor.Snapshot)) doctor.Snapshot {
 	s := doctor.Snapshot{
 		Now:         now,
 		Disk:        doctor.Disk{Free: 50 << 30, Total: 100 << 30},
+		Members:     []doctor.Member{{Build: "1.2.0", Address: "a:8443", Features: []string{"one", "two"}}},
 		Certificate: doctor.Certificate{File: "/tls.crt", NotBefore: ago(24 * time.Hour), NotAfter: now.Add(89 * 24 * time.Hour)},
 		Syncs: []doctor.Sync{{
 			Sync:     hubv1.Sync{Name: "fleet", State: hubv1.SyncReady, Message: "main at abc defines 3 pools", LastRun: &looked},
@@ -133,6 +134,13 @@ func TestHubFindings(t *testing.T) {
 		"little on any":    {func(s *doctor.Snapshot) { s.Disk = doctor.Disk{Free: 200 << 20, Total: 1 * gib} }, "warn storage.disk", "200 MiB"},
 		"no room":          {func(s *doctor.Snapshot) { s.Disk.Free = 1 << 20 }, "fail storage.disk", "1 MiB"},
 		"an unknown disk":  {func(s *doctor.Snapshot) { s.Disk = doctor.Disk{} }, "", ""},
+		"an older hub": {func(s *doctor.Snapshot) {
+			s.Members = append(s.Members, doctor.Member{Build: "1.1.0", Address: "b:8443", Features: []string{"one"}})
+		}, "warn members.builds", "the hub of build 1.1.0 cannot do two, so no hub does"},
+		"two of a kind":  {func(s *doctor.Snapshot) { s.Members = append(s.Members, s.Members[0]) }, "", ""},
+		"a clock ahead":  {func(s *doctor.Snapshot) { s.Ahead = 5 * time.Second }, "warn members.clock", "5s ahead of"},
+		"a clock behind": {func(s *doctor.Snapshot) { s.Ahead = -time.Minute }, "warn members.clock", "1m0s behind"},
+		"a clock nearly": {func(s *doctor.Snapshot) { s.Ahead = -2 * time.Second }, "", ""},
 		"certificate ends": {func(s *doctor.Snapshot) {
 			s.Certificate.NotBefore, s.Certificate.NotAfter = ago(70*24*time.Hour), now.Add(20*24*time.Hour)
 		}, "warn tls.expiry", "ends in 20 days"},
@@ -172,7 +180,7 @@ func TestHubFindings(t *testing.T) {
 
 // passing are the groups that pass where the findings are wrong.
 func passing(wrong []string) []string {
-	return slices.DeleteFunc([]string{"pass storage", "pass tls", "pass syncs"}, func(group string) bool {
+	return slices.DeleteFunc([]string{"pass storage", "pass members", "pass tls", "pass syncs"}, func(group string) bool {
 		return slices.ContainsFunc(wrong, func(w string) bool { return strings.Contains(w, strings.TrimPrefix(group, "pass ")+".") })
 	})
 }
@@ -184,5 +192,5 @@ func TestTheWorstComesFirst(t *testing.T) {
 		s.Certificate.ReloadError = "no PEM"
 	})
 	compare(t, doctor.Judge(s).Findings,
-		[]string{"fail storage.disk", "warn executors.pools.protocol", "warn tls.reload", "pass executors.pools", "pass syncs"}, "")
+		[]string{"fail storage.disk", "warn executors.pools.protocol", "warn tls.reload", "pass executors.pools", "pass members", "pass syncs"}, "")
 }

@@ -60,6 +60,16 @@ var kinds = []Kind{
 		"make room or make it larger; retention in the hub's configuration says how long logs and runs are kept",
 		"df -h DATA-DIR"},
 
+	{hubv1.FindingMembers, passes, "The hubs that share the database do the same for controllers, and their clocks agree", "", ""},
+	{hubv1.FindingMembersBuilds, warns,
+		"A hub that shares the database is older than another: what it cannot do is turned off for all",
+		"bring every hub to the same build; the feature comes on by itself when the last old one has stopped",
+		"cloop hub doctor"},
+	{hubv1.FindingMembersClock, warns,
+		"This hub's clock and that of the database differ: leases go by the database's, while log lines and the validity of certificates go by the hub's",
+		"let a time service keep the clocks of both machines",
+		"timedatectl status"},
+
 	{hubv1.FindingTLS, passes, "The certificate that the hub shows is valid for long enough", "", ""},
 	{hubv1.FindingTLSExpiry, both,
 		"The certificate that the hub shows is over or soon will be: clients that check it then refuse the hub, and those that only pin its key do not",

@@ -84,6 +84,9 @@ type Options struct {
 	// Observe is called once for each committed change, in order. It must not
 	// block nor call the store.
 	Observe func(Event)
+	// Committed is called for each commit, with how many changes shared it and how
+	// long the disk took. The same holds for it as for Observe.
+	Committed func(changes int, took time.Duration)
 	// Refused is called for each runner token that a controller asked for and did
 	// not get, with the pool's name and why. It must not block.
 	Refused func(pool string, code hubv1.Code)
@@ -103,6 +106,8 @@ type Store struct {
 	observe func(Event)
 	trouble func(error)
 	refused func(pool string, code hubv1.Code)
+	// committed is Options.Committed.
+	committed func(changes int, took time.Duration)
 	// failing is why changes cannot be written; nil while they can.
 	failing atomic.Pointer[hubv1.Problem]
 	// failed is when one could not be written last; the writer's own.
@@ -149,12 +154,15 @@ type attachment struct {
 // (ErrDamaged).
 func Open(ctx context.Context, o Options) (*Store, error) {
 	s := &Store{
-		Limits: o.Limits.Defaults(), clock: o.Clock, observe: o.Observe, trouble: o.Trouble, refused: o.Refused, uptime: o.Uptime,
+		Limits: o.Limits.Defaults(), clock: o.Clock, observe: o.Observe, trouble: o.Trouble, refused: o.Refused, committed: o.Committed, uptime: o.Uptime,
 		requests: make(chan *request), stopped: make(chan struct{}), stop: make(chan struct{}),
 		deadline: make(chan struct{}, 1), attached: map[string]attachment{},
 	}
 	if s.observe == nil {
 		s.observe = func(Event) {}
+	}
+	if s.committed == nil {
+		s.committed = func(int, time.Duration) {}
 	}
 	if s.refused == nil {
 		s.refused = func(string, hubv1.Code) {}

@@ -118,10 +118,12 @@ func (s *Store) runBatch(first *request) []*request {
 		}
 		break
 	}
+	began := time.Now() // by the system's clock: it is measured, not decided by
 	if err := conn.commit(ctx, topics(batch)); err != nil {
 		conn.rollback(ctx)
 		return failed(batch, &accessError{"commit a change of", err})
 	}
+	s.committed(len(batch), time.Since(began))
 	s.followed(now)
 	return batch
 }
