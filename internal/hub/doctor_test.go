@@ -19,8 +19,14 @@ func TestTheDoctorFindsAHubWell(t *testing.T) {
 		check(t, err)
 		d, err := r.admin.Doctor(r.ctx())
 		check(t, err)
-		if d.Severity != hubv1.SeverityPass || !d.CheckedAt.Equal(r.clock.Now()) {
-			t.Errorf("the hub is %+v", d)
+		for _, f := range d.Findings {
+			// The disk is the machine's, which may be nearly full.
+			if f.Severity != hubv1.SeverityPass && f.ID != hubv1.FindingStorageDisk {
+				t.Errorf("the hub has %+v", f)
+			}
+		}
+		if !d.CheckedAt.Equal(r.clock.Now()) {
+			t.Errorf("it was looked at at %s", d.CheckedAt)
 		}
 		if f := findingOf(d, hubv1.FindingPools); f == nil || f.About != pool.Name || !strings.Contains(f.Found, "build 1.2.0 is in contact") {
 			t.Errorf("the pool is %+v", f)
