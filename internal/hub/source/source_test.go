@@ -90,7 +90,7 @@ func TestARefIsACommitThatAsksForSomething(t *testing.T) {
 		t.Errorf("a tag stands in for the branch of its name: %+v", got)
 	}
 	_, err := s.read(t, "nowhere")
-	refusal(t, err, hubv1.CodeRefNotFound)
+	_ = refusal(t, err, hubv1.CodeRefNotFound)
 	if left, err := os.ReadDir(s.dir); err != nil || len(left) > 0 {
 		t.Errorf("%d directories are left over, %v", len(left), err)
 	}
