@@ -39,8 +39,8 @@ type RootReport struct {
 	Documents int `json:"documents"`
 	Judged    int `json:"judged"`
 	Pools     int `json:"pools"`
-	// Failed says that the root has an error of its own; rules between roots
-	// count for none of them.
+	// Failed says that the root has an error. One of a rule between roots counts
+	// for the root that it is shown in.
 	Failed bool `json:"failed"`
 }
 

@@ -102,6 +102,7 @@ func sortFindings(findings []finding) {
 func (c *checker) finish() {
 	sortFindings(c.findings)
 	indexes := map[place]int{}
+	failed := map[string]bool{}
 	for _, found := range c.findings {
 		p := found.problem
 		key := placeOf(&p)
@@ -117,5 +118,13 @@ func (c *checker) finish() {
 		if n := len(subject.Problems); n == 0 || subject.Problems[n-1] != index {
 			subject.Problems = append(subject.Problems, index)
 		}
+		if p.Severity == schemas.SeverityError {
+			failed[subject.Root] = true
+		}
+	}
+	// Rules between roots have found theirs after the roots were done.
+	for i := range c.report.Roots {
+		root := &c.report.Roots[i]
+		root.Failed = root.Failed || failed[root.Path]
 	}
 }

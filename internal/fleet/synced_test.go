@@ -90,6 +90,12 @@ func TestCheckOfTwoHubs(t *testing.T) {
 		"hub2/kustomization.yaml": "resources: [gpu.yaml]\n",
 		"hub2/gpu.yaml":           hubPool + "---\n" + strings.Replace(hubPool, "namespace: fleet", "namespace: other", 1),
 	}))
+	// The error is between two roots; the one that it is shown in has failed.
+	for _, root := range report.Roots {
+		if failed := root.Path == "hub2"; root.Failed != failed {
+			t.Errorf("root %s: failed is %t", root.Path, root.Failed)
+		}
+	}
 	if got, want := places(report), []string{"duplicate-hubpool hub2/gpu.yaml:14:3 metadata.name"}; !slices.Equal(got, want) {
 		t.Errorf("problems %v, want %v", got, want)
 	}

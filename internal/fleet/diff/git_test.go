@@ -233,11 +233,12 @@ func TestABaseThatIsNotHere(t *testing.T) {
 		"release":               "error: there is no revision release here: did you mean --base origin/release?",
 		"HEAD~7":                "error: there is no revision HEAD~7 here: correct --base, or run `git fetch origin` where the remote has it",
 		"HEAD^3":                "error: there is no revision HEAD^3 here: correct --base, or run `git fetch origin` where the remote has it",
-		"--help":                "error: there is no revision --help here: correct --base, or run `git fetch origin` where the remote has it",
-		"~1":                    "error: there is no revision ~1 here: correct --base, or run `git fetch origin` where the remote has it",
+		"--help":                "error: there is no revision --help here: correct --base, which is a branch, a tag or a commit",
+		"~1":                    "error: there is no revision ~1 here: correct --base, which is a branch, a tag or a commit",
 		"main~99999999999":      "error: there is no revision main~99999999999 here: correct --base, or run `git fetch origin` where the remote has it",
-		"../main":               "error: there is no revision ../main here: correct --base, or run `git fetch origin` where the remote has it",
-		blob:                    "error: there is no revision " + blob + " here: correct --base, or run `git fetch origin` where the remote has it",
+		"../main":               "error: there is no revision ../main here: correct --base, which is a branch, a tag or a commit",
+		blob:                    "error: " + blob + " is a blob and no commit: correct --base, which is a branch, a tag or a commit",
+		"HEAD:hub":              "error: HEAD:hub is a tree and no commit: correct --base, which is a branch, a tag or a commit",
 		strings.Repeat("0", 40): "error: there is no revision " + strings.Repeat("0", 40) + " here: correct --base, or run `git fetch origin` where the remote has it",
 		"":                      "error: no revision to compare with: name one with --base, such as origin/main",
 		"FETCH_HEAD":            "error: there is no revision FETCH_HEAD here: correct --base, or run `git fetch origin` where the remote has it",
@@ -259,8 +260,9 @@ func TestShallowClone(t *testing.T) {
 		"origin/release": {"run `git fetch --depth=1 origin release`, and compare with --base FETCH_HEAD", "FETCH_HEAD"},
 		"release":        {"run `git fetch --depth=1 origin release`, and compare with --base FETCH_HEAD", "FETCH_HEAD"},
 		first:            {"run `git fetch --depth=1 origin " + first + "`, and compare again", first},
-		"HEAD~1":         {"run `git fetch --deepen=10 origin`, and compare again", "HEAD~1"},
-		"HEAD^":          {"run `git fetch --deepen=10 origin`, and compare again", "HEAD^"},
+		"HEAD~1":         {"run `git fetch --deepen=10 origin`, or have the job check out with fetch-depth: 2, and compare again", "HEAD~1"},
+		"HEAD^":          {"run `git fetch --deepen=10 origin`, or have the job check out with fetch-depth: 2, and compare again", "HEAD^"},
+		"HEAD^1":         {"run `git fetch --deepen=10 origin`, or have the job check out with fetch-depth: 2, and compare again", "HEAD^1"},
 	} {
 		t.Run(base, func(t *testing.T) {
 			clone := origin.clone("--depth=1")
@@ -273,6 +275,28 @@ func TestShallowClone(t *testing.T) {
 			clone.want(steps.base, oneChanged)
 		})
 	}
+}
+
+// Nothing that cannot work is advised.
+func TestABaseThatNoFetchBrings(t *testing.T) {
+	t.Parallel()
+	origin := newRepo(t, fleetFiles())
+	tree := origin.git("rev-parse", "HEAD:")
+	origin.commit("More", more)
+	clone := origin.clone("--depth=1")
+	const correct = "correct --base, which is a branch, a tag or a commit"
+	for base, want := range map[string]string{
+		"--all":               "there is no revision --all here: " + correct,
+		"HEAD~1:hub":          "there is no revision HEAD~1:hub here: " + correct,
+		"release@{yesterday}": "there is no revision release@{yesterday} here: " + correct,
+		"a b":                 "there is no revision a b here: " + correct,
+		"HEAD:hub":            "HEAD:hub is a tree and no commit: " + correct,
+		tree[:12]:             tree[:12] + " is not in this clone, which is shallow, and a remote finds no commit by a part of its name: give all of it",
+	} {
+		clone.want(base, "error: "+want)
+	}
+	here := clone.git("rev-parse", "HEAD:")
+	clone.want(here, "error: "+here+" is a tree and no commit: "+correct)
 }
 
 func TestFork(t *testing.T) {

@@ -172,6 +172,9 @@ func (r *repository) resolve(ctx context.Context, revision string) (string, erro
 		}
 		found := strings.TrimSpace(string(out))
 		if err != nil || !wholeName.MatchString(found) {
+			if kind, err := git(ctx, r.dir, "cat-file", "-t", revision); err == nil && suffix != "" {
+				return "", fmt.Errorf("%s is a %s and no commit: correct --base, which is a branch, a tag or a commit", asked, strings.TrimSpace(string(kind)))
+			}
 			return "", r.missing(asked)
 		}
 		// What is a tag is then asked for its commit.
@@ -202,21 +205,46 @@ func (r *repository) missing(revision string) error {
 		shallow = true
 	}
 	remote, branch := r.remoteOf(revision)
-	name, steps, _ := strings.Cut(revision, "~")
+	name, steps := cutSteps(revision)
 	switch {
 	case r.unborn():
 		return fmt.Errorf("%s is not there: the repository has no commit yet: commit first, and compare the next change", revision)
-	case shallow && (steps != "" || strings.HasSuffix(name, "^") || strings.HasSuffix(revision, "~")):
-		return fmt.Errorf("%s is not in this clone, which is shallow: run `git fetch --deepen=10 %s`, and compare again", revision, remote)
+	case shallow && steps && branchName(name):
+		return fmt.Errorf("%s is not in this clone, which is shallow: run `git fetch --deepen=10 %s`, or have the job check out with fetch-depth: 2, and compare again", revision, remote)
 	case shallow && wholeName.MatchString(revision):
 		return fmt.Errorf("%s is not in this clone, which is shallow: run `git fetch --depth=1 %s %s`, and compare again", revision, remote, revision)
-	case shallow:
+	case shallow && partOfName.MatchString(revision):
+		return fmt.Errorf("%s is not in this clone, which is shallow, and a remote finds no commit by a part of its name: give all of it", revision)
+	case shallow && branchName(branch):
 		return fmt.Errorf("%s is not in this clone, which is shallow: run `git fetch --depth=1 %s %s`, and compare with --base FETCH_HEAD", revision, remote, branch)
 	}
 	if near := "refs/remotes/" + remote + "/" + branch; remote+"/"+branch != revision && r.has(near) {
 		return fmt.Errorf("there is no revision %s here: did you mean --base %s/%s?", revision, remote, branch)
 	}
+	if !steps && !branchName(branch) && !wholeName.MatchString(revision) {
+		return fmt.Errorf("there is no revision %s here: correct --base, which is a branch, a tag or a commit", revision)
+	}
 	return fmt.Errorf("there is no revision %s here: correct --base, or run `git fetch %s` where the remote has it", revision, remote)
+}
+
+// partOfName may be the beginning of a commit's name.
+var partOfName = regexp.MustCompile(`^[0-9a-f]{7,39}$`)
+
+// cutSteps takes the steps to other commits, such as ~2 and ^1, from a revision.
+func cutSteps(revision string) (name string, steps bool) {
+	at := strings.IndexAny(revision, "~^")
+	if at <= 0 || stepsOnly.FindString(revision[at:]) == "" {
+		return revision, false
+	}
+	return revision[:at], true
+}
+
+var stepsOnly = regexp.MustCompile(`^([~^][0-9]*)+$`)
+
+// branchName says whether Git allows a branch or tag to be called so, and a fetch
+// to name it.
+func branchName(name string) bool {
+	return plumbing.ReferenceName("refs/heads/"+name).Validate() == nil && !strings.HasPrefix(name, "-")
 }
 
 func (r *repository) has(reference string) bool {
