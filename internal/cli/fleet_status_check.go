@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -95,7 +96,7 @@ failure, or pending at the end of --wait; 2: it could not be found out or posted
 	flags.StringVar(&s.link, "link", "", "`URL` that the statuses link to (default: the CI job, or the folder at that commit)")
 	flags.BoolVar(&s.dryRun, "dry-run", false, "show the statuses and post none; needs no token")
 	flags.BoolVar(&s.wait, "wait", false, "look again until none is pending")
-	flags.DurationVar(&s.timeout, "timeout", 5*time.Minute, "give up waiting, also for the forge, after this long")
+	flags.DurationVar(&s.timeout, "timeout", 5*time.Minute, "end after this long, whoever has not answered; 0: look once, without --wait")
 	s.where.register(cmd)
 	return cmd
 }
@@ -227,36 +228,54 @@ func (a *app) connectForge(s statusCheck, repository forge.Repository) (*forge.C
 }
 
 // until looks and posts, again and again where it is to wait. Troubles are what
-// could not be found out or posted in the last round.
+// could not be found out or posted in the last round; where the time ran out in
+// the middle of one, the round before it counts. The error is the context's.
 func (c *commitCheck) until(ctx context.Context, s statusCheck) (report statusReport, troubles []error, err error) {
-	over := time.NewTimer(s.timeout)
-	defer over.Stop()
-	// A surface that takes the connection and says nothing.
-	ctx, cancel := context.WithTimeoutCause(ctx, s.timeout+graceTime, fmt.Errorf("not all have answered within %s", s.timeout))
+	over := fmt.Errorf("not all have answered within %s: give them longer with --timeout", s.timeout)
+	// A surface that takes the connection and says nothing counts, too.
+	bounded, cancel := context.WithTimeoutCause(ctx, cmp.Or(s.timeout, graceTime), over)
 	defer cancel()
 	posted := map[string]bool{}
-	for {
-		report, troubles = c.round(ctx, posted)
-		if ctx.Err() != nil {
-			return report, troubles, fmt.Errorf("%w: %w", context.Cause(ctx), errors.Join(troubles...))
+	for whole := false; ; whole = true {
+		now, wrong := c.round(bounded, posted)
+		switch {
+		case ctx.Err() != nil:
+			return report, troubles, context.Cause(ctx)
+		case bounded.Err() != nil && whole:
+			return report, troubles, nil
+		case bounded.Err() != nil && len(wrong) > 0:
+			return now, outOfTime(over, wrong), nil
 		}
-		if !s.wait || settled(report, troubles) {
+		report, troubles = now, wrong
+		if !s.wait || s.timeout == 0 || settled(report, troubles) {
 			return report, troubles, nil
 		}
 		again := time.NewTimer(pollEvery)
 		select {
 		case <-again.C:
-		case <-over.C:
-			again.Stop()
-			return report, troubles, nil
-		case <-ctx.Done():
+		case <-bounded.Done():
 			again.Stop()
 			return report, troubles, context.Cause(ctx)
 		}
 	}
 }
 
-// graceTime is what requests under way may take beyond --timeout.
+// outOfTime are the troubles of a round that the end of the time has cut short:
+// that it has is said once.
+func outOfTime(over error, troubles []error) []error {
+	told, said := make([]error, 0, len(troubles)+1), false
+	for _, trouble := range troubles {
+		if late := errors.Is(trouble, over) || errors.Is(trouble, context.DeadlineExceeded); !late || !said {
+			told, said = append(told, trouble), said || errors.Is(trouble, over)
+		}
+	}
+	if !said {
+		told = append(told, over)
+	}
+	return told
+}
+
+// graceTime is what requests may take where --timeout is 0: one look.
 const graceTime = 10 * time.Second
 
 // settled says whether looking again can show nothing else soon.

@@ -188,6 +188,28 @@ func TestWaitingForACommit(t *testing.T) {
 	}
 }
 
+// The time is the whole time, whoever does not answer; the table is shown, and why
+// is said once.
+func TestAForgeThatDoesNotAnswerInTime(t *testing.T) {
+	f := forgetest.Serve(t, forge.GitHub)
+	commits := threeCommits(t, f.Remote())
+	noHub(t)
+	(&stubCluster{syncs: []v1alpha1.PoolSync{syncOf(f.Remote(), commits[2], commits[2], metav1.ConditionTrue, "", "")}}).serve(t)
+	f.Answer(func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() })
+	begun := time.Now()
+	got := cloop(t, "fleet", "status-check", "--forge", "github", "--timeout", "300ms",
+		"--forge-ca-file", writeFile(t, string(f.CABundle())), "--forge-token-file", writeFile(t, forgetest.Token))
+	if took := time.Since(begun); took > graceOfTests {
+		t.Errorf("it took %s", took)
+	}
+	if got.code != 2 || !strings.Contains(got.stdout, "cloop/eu   success   failed") || strings.Count(got.stderr, "not all have answered within 300ms") != 1 {
+		t.Errorf("exit code %d: %s%s", got.code, got.stdout, got.stderr)
+	}
+}
+
+// graceOfTests is what a slow machine may take beyond the timeout.
+const graceOfTests = 8 * time.Second
+
 func TestAStatusCheckThatCannotBeMade(t *testing.T) {
 	f := forgetest.Serve(t, forge.GitHub)
 	commits := threeCommits(t, f.Remote())

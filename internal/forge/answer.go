@@ -3,6 +3,7 @@ package forge
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net/http"
 	"strconv"
@@ -54,6 +55,8 @@ func (c *Client) refusal(response *http.Response, body []byte) *Refusal {
 		limited = spent(response.Header) || response.Header.Get("Retry-After") != "" || strings.Contains(strings.ToLower(r.Message), "rate limit")
 	}
 	switch {
+	case response.StatusCode < 300:
+		r.Message, r.Remedy = "", c.notTheAPI()
 	case limited:
 		r.Passes, r.Until = true, again(response.Header, now)
 		if r.Until.IsZero() {
@@ -77,6 +80,16 @@ func (c *Client) refusal(response *http.Response, body []byte) *Refusal {
 	}
 	return r
 }
+
+// notTheAPI is what to do about an answer that says done and is none of the
+// forge's.
+func (c *Client) notTheAPI() string {
+	repository := c.options.Repository
+	return "but not as " + string(repository.Kind) + "'s API does: " + repository.API + " is probably not its address, or a proxy before it asks for a login: check the address of its API"
+}
+
+// errOther is an answer without what the forge's has.
+var errOther = errors.New("the answer lacks what the forge's has")
 
 // rights name what each forge asks of a token.
 var rights = map[Kind]string{
@@ -162,27 +175,27 @@ func words(raw json.RawMessage) string {
 }
 
 // decodeCombined reads the latest status of each context, as GitHub and Gitea
-// give it; they differ in what they call its state.
-func decodeCombined(state string) func([]byte) ([]shown, error) {
+// give it; they differ in what they call its state. With nothing, no answer at all
+// is one: Gitea gives that where a commit has no status.
+func decodeCombined(state string, nothing bool) func([]byte) ([]shown, error) {
 	return func(body []byte) ([]shown, error) {
-		// Gitea answers with nothing at all where a commit has no status.
-		if len(bytes.TrimSpace(body)) == 0 {
+		if nothing && len(bytes.TrimSpace(body)) == 0 {
 			return nil, nil
 		}
 		var answer struct {
-			Statuses []map[string]json.RawMessage `json:"statuses"`
+			Statuses json.RawMessage `json:"statuses"`
 		}
+		var statuses []map[string]json.RawMessage
 		if err := json.Unmarshal(body, &answer); err != nil {
 			return nil, err
 		}
-		out := make([]shown, 0, len(answer.Statuses))
-		for _, s := range answer.Statuses {
-			out = append(out, shown{
-				context: field(s, "context"), state: field(s, state),
-				description: field(s, "description"), link: field(s, "target_url"),
-			})
+		if answer.Statuses == nil {
+			return nil, errOther
 		}
-		return out, nil
+		if err := json.Unmarshal(answer.Statuses, &statuses); err != nil {
+			return nil, err
+		}
+		return each(statuses, "context", state), nil
 	}
 }
 
@@ -192,14 +205,37 @@ func decodeList(body []byte) ([]shown, error) {
 	if err := json.Unmarshal(body, &answer); err != nil {
 		return nil, err
 	}
-	out := make([]shown, 0, len(answer))
-	for _, s := range answer {
+	if answer == nil {
+		return nil, errOther
+	}
+	return each(answer, "name", "status"), nil
+}
+
+// each reads statuses, whose fields the forges name differently.
+func each(statuses []map[string]json.RawMessage, context, state string) []shown {
+	out := make([]shown, 0, len(statuses))
+	for _, s := range statuses {
 		out = append(out, shown{
-			context: field(s, "name"), state: field(s, "status"),
+			context: field(s, context), state: field(s, state),
 			description: field(s, "description"), link: field(s, "target_url"),
 		})
 	}
-	return out, nil
+	return out
+}
+
+// decodeOne reads the status that the forge has made.
+func decodeOne(context, state string) func([]byte) (shown, error) {
+	return func(body []byte) (shown, error) {
+		var answer map[string]json.RawMessage
+		if err := json.Unmarshal(body, &answer); err != nil {
+			return shown{}, err
+		}
+		made := each([]map[string]json.RawMessage{answer}, context, state)[0]
+		if made.context == "" || made.state == "" {
+			return made, errOther
+		}
+		return made, nil
+	}
 }
 
 // field is a text of a status; empty where it is null or something else.

@@ -188,7 +188,14 @@ func (c *Client) publish(ctx context.Context, s Status) (bool, error) {
 	if err != nil {
 		return false, err
 	}
-	if _, err := c.do(ctx, http.MethodPost, address, data); err != nil {
+	answer, status, err := c.do(ctx, http.MethodPost, address, data)
+	if err == nil {
+		var made shown
+		if made, err = c.dialect.made(answer); err != nil || !c.dialect.same(kind, s, made) {
+			err = &Refusal{Status: status, Remedy: c.notTheAPI()}
+		}
+	}
+	if err != nil {
 		return false, fmt.Errorf("post status %s of commit %.12s: %w", s.Context, s.Revision, err)
 	}
 	return true, nil
@@ -198,13 +205,13 @@ func (c *Client) publish(ctx context.Context, s Status) (bool, error) {
 func (c *Client) find(ctx context.Context, s Status) (has shown, found bool, err error) {
 	kind := c.options.Repository.Kind
 	for page := 1; page <= maxPages; page++ {
-		body, err := c.do(ctx, http.MethodGet, c.dialect.shown(c.options.Repository, s, page), nil)
+		body, status, err := c.do(ctx, http.MethodGet, c.dialect.shown(c.options.Repository, s, page), nil)
 		if err != nil {
 			return has, false, err
 		}
 		statuses, err := c.dialect.decode(body)
 		if err != nil {
-			return has, false, fmt.Errorf("the answer is not what %s answers: check the address of its API: %w", kind, err)
+			return has, false, &Refusal{Status: status, Remedy: c.notTheAPI()}
 		}
 		for _, status := range statuses {
 			if c.dialect.same(kind, s, status) {
@@ -219,34 +226,34 @@ func (c *Client) find(ctx context.Context, s Status) (has shown, found bool, err
 }
 
 // do sends one request, follows redirects within the API's host, and returns
-// the body of the answer, or a *Refusal.
-func (c *Client) do(ctx context.Context, method, address string, body []byte) ([]byte, error) {
+// body and status of the answer, or a *Refusal.
+func (c *Client) do(ctx context.Context, method, address string, body []byte) (answer []byte, status int, err error) {
 	for range maxRedirects + 1 {
 		request, err := c.request(ctx, method, address, body)
 		if err != nil {
-			return nil, err
+			return nil, 0, err
 		}
 		response, err := c.http.Do(request)
 		if err != nil {
 			// Its text has the address, which has no secret, and the cause.
-			return nil, err
+			return nil, 0, err
 		}
 		data, err := io.ReadAll(io.LimitReader(response.Body, maxAnswer))
 		_ = response.Body.Close() // it is read
 		if err != nil {
-			return nil, fmt.Errorf("%w: %w", errCutOff, err)
+			return nil, 0, fmt.Errorf("%w: %w", errCutOff, err)
 		}
 		switch {
 		case response.StatusCode == http.StatusOK || response.StatusCode == http.StatusCreated:
-			return data, nil
+			return data, response.StatusCode, nil
 		case response.StatusCode < 300 || response.StatusCode > 399:
-			return nil, c.refusal(response, data)
+			return nil, 0, c.refusal(response, data)
 		}
 		if address, err = c.follow(request.URL, response); err != nil {
-			return nil, err
+			return nil, 0, err
 		}
 	}
-	return nil, fmt.Errorf("%s sends from one address to the next: check the address of its API", c.options.Repository.Kind)
+	return nil, 0, fmt.Errorf("%s sends from one address to the next: check the address of its API", c.options.Repository.Kind)
 }
 
 func (c *Client) request(ctx context.Context, method, address string, body []byte) (*http.Request, error) {

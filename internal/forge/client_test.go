@@ -349,12 +349,32 @@ func TestAHostThatIsNotTrusted(t *testing.T) {
 	}
 }
 
+// What says done without being the forge's answer is no success, asked or posted.
 func TestAnAnswerOfSomethingElse(t *testing.T) {
 	each(t, func(t *testing.T, f *forgetest.Forge) {
-		f.Answer(forgetest.With(http.StatusOK, "<html>Sign in</html>"))
-		_, err := client(t, f, func(o *forge.Options) { o.Patience = time.Hour }).Publish(t.Context(), status(forge.Success, "applied"))
-		if err == nil || !strings.Contains(err.Error(), "check the address of its API") {
-			t.Errorf("posted: %v", err)
+		for _, body := range []string{"<html>Sign in</html>", "", "{}", "[]", "null", `"ok"`, `{"ok":true}`, `{"statuses":{}}`, `{"status":"success","state":"success","name":"other","context":"other"}`} {
+			for _, answer := range []struct {
+				to       string
+				status   int
+				handlers []http.HandlerFunc
+				fine     bool
+			}{
+				{"the question", http.StatusOK, []http.HandlerFunc{forgetest.With(http.StatusOK, body)}, body == "[]" && f.Kind == forge.GitLab || body == "" && f.Kind == forge.Gitea},
+				{"the post", http.StatusOK, []http.HandlerFunc{nil, forgetest.With(http.StatusOK, body)}, false},
+				{"the post, as made", http.StatusCreated, []http.HandlerFunc{nil, forgetest.With(http.StatusCreated, body)}, false},
+				{"the post, taken", http.StatusAccepted, []http.HandlerFunc{nil, forgetest.With(http.StatusAccepted, body)}, false},
+			} {
+				f.Answer(answer.handlers...)
+				s := status(forge.Success, "applied")
+				s.Context = "cloop/" + strings.ReplaceAll(answer.to, " ", "-")
+				posted, err := client(t, f, func(o *forge.Options) { o.Patience = time.Hour }).Publish(t.Context(), s)
+				var refusal *forge.Refusal
+				switch {
+				case answer.fine:
+				case !errors.As(err, &refusal) || posted || refusal.Passes || refusal.Status != answer.status || !strings.Contains(err.Error(), "check the address of its API"):
+					t.Errorf("%q to %s: posted %t: %v", body, answer.to, posted, err)
+				}
+			}
 		}
 	})
 }

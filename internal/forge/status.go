@@ -101,6 +101,8 @@ type dialect struct {
 	shown func(r Repository, s Status, page int) string
 	// decode reads an answer to it.
 	decode func(body []byte) ([]shown, error)
+	// made reads the answer to what was posted.
+	made func(body []byte) (shown, error)
 	// post is where a status goes and what is sent.
 	post func(r Repository, s Status) (address string, body any)
 	// states: ours → the forge's.
@@ -125,24 +127,26 @@ type statusBody struct {
 	TargetURL   string `json:"target_url,omitempty"`
 }
 
-var githubDialect = combined("state", "per_page", func(h http.Header) {
+var githubDialect = combined("state", "per_page", false, func(h http.Header) {
 	h.Set("Accept", "application/vnd.github+json")
 	h.Set("X-GitHub-Api-Version", "2022-11-28")
 })
 
-var giteaDialect = combined("status", "limit", acceptJSON)
+var giteaDialect = combined("status", "limit", true, acceptJSON)
 
 func acceptJSON(h http.Header) { h.Set("Accept", "application/json") }
 
 // combined is the dialect of GitHub, which Gitea took over but for what it calls
-// the state of a status that it shows, and the size of a page.
-func combined(state, size string, header func(http.Header)) dialect {
+// the state of a status that it shows, and the size of a page, and in that it may
+// answer nothing.
+func combined(state, size string, nothing bool, header func(http.Header)) dialect {
 	return dialect{
 		header: header,
 		shown: func(r Repository, s Status, page int) string {
 			return fmt.Sprintf("%s/repos/%s/commits/%s/status?%s=%d&page=%d", r.API, escaped(r.Path), s.Revision, size, perPage, page)
 		},
-		decode: decodeCombined(state),
+		decode: decodeCombined(state, nothing),
+		made:   decodeOne("context", state),
 		post: func(r Repository, s Status) (string, any) {
 			return fmt.Sprintf("%s/repos/%s/statuses/%s", r.API, escaped(r.Path), s.Revision),
 				statusBody{State: string(s.State), Context: s.Context, Description: s.Description, TargetURL: s.Link}
@@ -161,6 +165,7 @@ var gitlabDialect = dialect{
 		return fmt.Sprintf("%s/projects/%s/repository/commits/%s/statuses?%s", r.API, url.PathEscape(r.Path), s.Revision, query.Encode())
 	},
 	decode: decodeList,
+	made:   decodeOne("name", "status"),
 	post: func(r Repository, s Status) (string, any) {
 		return fmt.Sprintf("%s/projects/%s/statuses/%s", r.API, url.PathEscape(r.Path), s.Revision), struct {
 			State       string `json:"state"`

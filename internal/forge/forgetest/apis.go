@@ -83,7 +83,7 @@ func isLink(link string) bool {
 
 func (f *Forge) take(w http.ResponseWriter, p Posted) {
 	f.keep(p)
-	answerJSON(w, http.StatusCreated, map[string]any{"id": len(f.posted), "state": p.State, "status": p.State})
+	answerJSON(w, http.StatusCreated, map[string]any{"id": len(f.posted), "state": p.State, "status": p.State, "context": p.Context, "name": p.Context})
 }
 
 // gitlab is https://docs.gitlab.com/api/commits/#set-commit-pipeline-status.
