@@ -15,8 +15,6 @@ import (
 	"cloop.dev/cloop/internal/postgrestest"
 )
 
-func TestMain(m *testing.M) { postgrestest.Main(m) }
-
 // both runs a test on each database that the hub can be kept in: what is shown
 // here holds on both.
 func both(t *testing.T, test func(*testing.T)) {

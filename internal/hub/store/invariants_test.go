@@ -475,10 +475,10 @@ func (m *machine) Restart(t *rapid.T) {
 	m.openStore(t)
 }
 
-// Check is what must hold at any time.
-func (m *machine) Check(t *rapid.T) {
-	none := func(what, query string, args ...any) {
-		if n := m.count(t, query, args...); n != 0 {
+// consistent is what must hold of the rows of any database, whatever happened.
+func consistent(t interface{ Fatalf(string, ...any) }, count func(query string) int) {
+	none := func(what, query string) {
+		if n := count(query); n != 0 {
 			t.Fatalf("%d %s", n, what)
 		}
 	}
@@ -504,6 +504,11 @@ func (m *machine) Check(t *rapid.T) {
 		WHERE c.revoked_at IS NOT NULL AND r.state <> 'retired'`)
 	none("runs are on another project's volume", `SELECT COUNT(*) FROM runs u JOIN runners r ON r.id = u.runner_id
 		WHERE r.holds <> '' AND r.holds_project <> u.project_id`)
+}
+
+// Check is what must hold at any time.
+func (m *machine) Check(t *rapid.T) {
+	consistent(t, func(query string) int { return m.count(t, query) })
 	for _, s := range []*store.Store{m.s, m.other} {
 		if s != nil {
 			m.ok(t, s.SettleListening(background)) // as it does when it hears of a change

@@ -150,7 +150,7 @@ func (p *postgres) snapshot() *sql.TxOptions {
 
 func (p *postgres) clock(ctx context.Context) (time.Time, time.Duration, error) {
 	var at, followed int64
-	err := p.read.QueryRowContext(ctx, "SELECT (EXTRACT(EPOCH FROM clock_timestamp()) * 1000000)::BIGINT * 1000, followed FROM hub_clock").Scan(&at, &followed)
+	err := p.reader().QueryRowContext(ctx, "SELECT (EXTRACT(EPOCH FROM clock_timestamp()) * 1000000)::BIGINT * 1000, followed FROM hub_clock").Scan(&at, &followed)
 	if err != nil {
 		return time.Time{}, 0, &accessError{"read", err}
 	}

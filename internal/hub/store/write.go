@@ -3,7 +3,6 @@ package store
 import (
 	"context"
 	"database/sql"
-	"errors"
 	"fmt"
 	"maps"
 	"time"
@@ -218,7 +217,11 @@ func (s *Store) runOne(ctx context.Context, conn connection, r *request) (whole 
 		return true
 	}
 	kept := r.err == nil
-	r.err = errors.Join(r.err, &accessError{"change", err})
+	err = &accessError{"change", err}
+	if !kept {
+		err = fmt.Errorf("%w; %w", r.err, err)
+	}
+	r.err = err
 	// What the database refuses only at the end of a change ends that alone.
 	return kept && conn.undo(ctx) == nil
 }
