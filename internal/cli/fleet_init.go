@@ -8,6 +8,8 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
+	"regexp"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -43,8 +45,8 @@ each cluster, what kustomize has to know of the kinds, jobs that check a change 
 GitHub Actions and GitLab CI, and a hook that checks before a commit. The check
 passes as it is, and hub and clusters can follow the first commit.
 
-Nothing is overwritten: where one of the files is there, nothing is written. Only
-a README.md that is there is kept. --hub, --hub-pin and --hub-ca-file, or what
+Nothing is overwritten: where one of the files is there, nothing is written. A
+README.md that is there is kept, and FLEET.md says what ours would. --hub, --hub-pin and --hub-ca-file, or what
 stands for them in the environment, say how runners reach the hub.`,
 		Example: `  cloop fleet init fleet --hub https://cloop.example.com:8443 --hub-pin sha256:… --cluster eu --cluster us`,
 		Args:    cobra.MaximumNArgs(1),
@@ -60,8 +62,8 @@ stands for them in the environment, say how runners reach the hub.`,
 		},
 	}
 	cmd.Flags().StringSliceVar(&clusters, "cluster", []string{"eu", "us"}, "`NAME` of a cluster, several times")
-	cmd.Flags().StringVar(&repository, "repository", "", "https `URL` that hub and clusters will fetch from (default: the remote origin of DIR, or an example)")
-	cmd.Flags().StringVar(&branch, "branch", "main", "`BRANCH` that they will follow")
+	cmd.Flags().StringVar(&repository, "repository", "", "https `URL` that hub and clusters will fetch from (default: the remote origin of DIR, by https, or an example)")
+	cmd.Flags().StringVar(&branch, "branch", "", "`BRANCH` that they will follow (default: the one checked out in DIR, or main)")
 	return cmd
 }
 
@@ -78,8 +80,19 @@ func (a *app) initFleet(ctx context.Context, dir string, o scaffold.Options) err
 		o.HubURL = exampleHub
 		replace = append(replace, fmt.Sprintf("replace %s in pools/base/agents.yaml by your hub's address", exampleHub))
 	}
+	if top := enclosing(ctx, dir); top != "" {
+		return &No{Message: fmt.Sprintf("%s lies in the repository %s, and hub and clusters follow a repository from its root; nothing was written: name a directory outside of it, or that root", dir, top)}
+	}
+	if o.Branch == "" {
+		o.Branch = branchOf(ctx, dir)
+	}
 	if o.Repository == "" {
-		o.Repository = originOf(ctx, dir)
+		if origin := originOf(ctx, dir); origin != "" {
+			o.Repository = httpsOf(origin)
+			if o.Repository != "" && !strings.HasPrefix(origin, "https://") {
+				replace = append(replace, fmt.Sprintf("see that hub and clusters can fetch %s, which origin is by ssh, or replace it in bootstrap/", o.Repository))
+			}
+		}
 	}
 	if o.Repository == "" {
 		o.Repository = exampleRepository
@@ -89,6 +102,11 @@ func (a *app) initFleet(ctx context.Context, dir string, o scaffold.Options) err
 	if err != nil {
 		return err
 	}
+	guide := "README.md"
+	if _, err := os.Lstat(filepath.Join(dir, guide)); err == nil {
+		guide = "FLEET.md"
+		files[guide] = files["README.md"]
+	}
 	written, kept, err := scaffold.Write(dir, files)
 	var occupied *scaffold.OccupiedError
 	if errors.As(err, &occupied) {
@@ -97,12 +115,12 @@ func (a *app) initFleet(ctx context.Context, dir string, o scaffold.Options) err
 	if err != nil {
 		return err
 	}
-	shown := newRepository{Directory: dir, Files: written, Kept: kept, Next: nextSteps(dir, o, replace)}
+	shown := newRepository{Directory: dir, Files: written, Kept: kept, Next: nextSteps(dir, guide, o, replace)}
 	return a.show(shown, func(w io.Writer) { printNewRepository(w, shown) })
 }
 
 // nextSteps are what is left for a person to do.
-func nextSteps(dir string, o scaffold.Options, replace []string) []string {
+func nextSteps(dir, guide string, o scaffold.Options, replace []string) []string {
 	at := "git"
 	if dir != "." {
 		at = "git -C " + shellQuote(dir)
@@ -114,7 +132,7 @@ func nextSteps(dir string, o scaffold.Options, replace []string) []string {
 	return append(steps,
 		at+" config core.hooksPath .githooks",
 		at+" add --all && "+at+" commit --message 'Begin the fleet', and push it to "+o.Repository,
-		"have the hub and each cluster follow it: "+filepath.Join(dir, "README.md")+" says how",
+		"have the hub and each cluster follow it: "+filepath.Join(dir, guide)+" says how",
 	)
 }
 
@@ -133,18 +151,60 @@ func printNewRepository(w io.Writer, shown newRepository) {
 	}
 }
 
-// originOf is the address of the remote origin, where it is one that hub and
-// clusters can fetch from; empty where not.
+// enclosing is the root of the repository that a directory, which need not be
+// there yet, lies in without being that root itself; empty where it is in none.
+func enclosing(ctx context.Context, dir string) string {
+	there, gone, err := existing(dir)
+	if err != nil {
+		return ""
+	}
+	top, err := git(ctx, there, "rev-parse", "--show-toplevel")
+	if err != nil {
+		return ""
+	}
+	if at, err := filepath.EvalSymlinks(there); err == nil && at == top && gone == "" {
+		return ""
+	}
+	return top
+}
+
+// branchOf is the branch that is checked out; main where that is none.
+func branchOf(ctx context.Context, dir string) string {
+	if _, err := os.Lstat(filepath.Join(dir, ".git")); err == nil {
+		if name, err := git(ctx, dir, "symbolic-ref", "--quiet", "--short", "HEAD"); err == nil {
+			return name
+		}
+	}
+	return "main"
+}
+
+// originOf is the address of the remote origin; empty where there is none.
 func originOf(ctx context.Context, dir string) string {
 	if _, err := os.Lstat(filepath.Join(dir, ".git")); err != nil {
 		return ""
 	}
-	remote, err := git(ctx, dir, "remote", "get-url", "origin")
-	if err != nil {
-		return ""
+	// Where there is none, the answer is empty, too.
+	remote, _ := git(ctx, dir, "remote", "get-url", "origin")
+	return remote
+}
+
+// shortSSH is a repository as ssh has it: USER@HOST:PATH.
+var shortSSH = regexp.MustCompile(`^[^@/:]+@([^@/:]+):/?([^/].*)$`)
+
+// httpsOf is the address of a repository by which hub and clusters can fetch it;
+// empty where there is none.
+func httpsOf(remote string) string {
+	if match := shortSSH.FindStringSubmatch(remote); match != nil {
+		return (&url.URL{Scheme: "https", Host: match[1], Path: "/" + match[2]}).String()
 	}
 	at, err := url.Parse(remote)
-	if err != nil || at.Scheme != "https" {
+	switch {
+	case err != nil || at.Hostname() == "":
+		return ""
+	case at.Scheme == "ssh":
+		// ssh's port is not that of https.
+		return (&url.URL{Scheme: "https", Host: at.Hostname(), Path: at.Path}).String()
+	case at.Scheme != "https":
 		return ""
 	}
 	// A credential of this clone is nobody else's.

@@ -44,6 +44,53 @@ func TestFleetInitSaysWhatToReplace(t *testing.T) {
 	}
 }
 
+// The clone says what it can; what is there stays, and the guide is beside it.
+func TestFleetInitInAClone(t *testing.T) {
+	noHub(t)
+	for origin, want := range map[string]string{
+		"git@git.example.com:a/fleet.git":            "https://git.example.com/a/fleet.git",
+		"ssh://git@git.example.com:2222/a/fleet.git": "https://git.example.com/a/fleet.git",
+	} {
+		dir := t.TempDir()
+		gitIn(t, dir, "init", "--quiet", "--initial-branch", "trunk")
+		gitIn(t, dir, "remote", "add", "origin", origin)
+		edit(t, filepath.Join(dir, "README.md"), "mine\n")
+		got := cloop(t, "fleet", "init", dir, "--cluster", "only")
+		for _, says := range []string{"see that hub and clusters can fetch " + want, filepath.Join(dir, "FLEET.md") + " says how"} {
+			if got.code != 0 || !strings.Contains(got.stdout, says) {
+				t.Errorf("exit code %d, it does not say %s: %s%s", got.code, says, got.stdout, got.stderr)
+			}
+		}
+		sync, guide := read(t, filepath.Join(dir, "bootstrap/only/poolsync.yaml")), read(t, filepath.Join(dir, "FLEET.md"))
+		if !strings.Contains(sync, "url: "+want+"\n") || !strings.Contains(sync, "branch: trunk") || !strings.Contains(guide, "## To begin") || read(t, filepath.Join(dir, "README.md")) != "mine\n" {
+			t.Errorf("%s\n%s", sync, guide)
+		}
+	}
+}
+
+// A repository in a repository is followed by nobody.
+func TestFleetInitWithinARepository(t *testing.T) {
+	noHub(t)
+	dir := t.TempDir()
+	gitIn(t, dir, "init", "--quiet")
+	for _, within := range []string{"infra/fleet", "."} {
+		t.Chdir(dir)
+		if within == "." {
+			if err := os.Mkdir("there", 0o755); err != nil {
+				t.Fatal(err)
+			}
+			t.Chdir(filepath.Join(dir, "there"))
+		}
+		got := cloop(t, "fleet", "init", within)
+		if got.code != 1 || !strings.Contains(got.stderr, "nothing was written: name a directory outside of it") {
+			t.Errorf("%s: exit code %d: %s%s", within, got.code, got.stdout, got.stderr)
+		}
+	}
+	if _, err := os.Stat(filepath.Join(dir, "infra")); err == nil {
+		t.Error("something was written")
+	}
+}
+
 func TestFleetInitTakesTheCloneAndTheEnvironment(t *testing.T) {
 	noHub(t)
 	dir := t.TempDir()

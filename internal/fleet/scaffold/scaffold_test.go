@@ -10,6 +10,8 @@ import (
 	"strings"
 	"testing"
 
+	"sigs.k8s.io/yaml"
+
 	"cloop.dev/cloop/internal/fleet"
 	"cloop.dev/cloop/internal/fleet/scaffold"
 	"cloop.dev/cloop/schemas"
@@ -83,6 +85,32 @@ func TestTheRepositoryPassesItsCheckWithoutAWarning(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// Rules that look at changes need the base.
+func TestTheJobsCheckAgainstTheBase(t *testing.T) {
+	files, err := scaffold.Files(options(nil))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, base := range map[string]string{
+		".github/workflows/fleet.yaml": "'--base HEAD^1'",
+		".gitlab-ci.yml":               `--base "$CI_MERGE_REQUEST_DIFF_BASE_SHA"`,
+	} {
+		checked := false
+		for line := range strings.Lines(string(files[name])) {
+			if strings.Contains(line, "cloop fleet check") {
+				checked = true
+				if !strings.Contains(line, base) {
+					t.Errorf("%s checks without a base: %s", name, line)
+				}
+			}
+		}
+		var parsed map[string]any
+		if err := yaml.Unmarshal(files[name], &parsed); err != nil || !checked {
+			t.Errorf("%s: checked %t: %v", name, checked, err)
+		}
 	}
 }
 
