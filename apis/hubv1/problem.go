@@ -33,6 +33,7 @@ const (
 	CodeAudience           Code = "audience"            // 403
 	CodeOwner              Code = "owner"               // 403
 	CodeTooLarge           Code = "too_large"           // 413
+	CodeRateLimited        Code = "rate_limited"        // 429
 	CodeUnavailable        Code = "unavailable"         // 503
 	CodeStorageUnavailable Code = "storage_unavailable" // 503
 	CodeStorageDamaged     Code = "storage_damaged"     // 500
@@ -62,6 +63,8 @@ type Problem struct {
 	Source *Provenance `json:"source,omitempty"`
 	// Offset is set with CodeLogOffset: the offset to go on from.
 	Offset *int64 `json:"offset,omitempty"`
+	// RetryAfterSeconds is set with CodeRateLimited, as the header Retry-After.
+	RetryAfterSeconds int `json:"retryAfterSeconds,omitempty"`
 }
 
 // FieldError is one invalid field of a request.

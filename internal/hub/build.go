@@ -4,15 +4,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"path"
 	"regexp"
 	"runtime/debug"
-	"slices"
 	"strings"
 
 	"cloop.dev/cloop/apis/hubv1"
 	"cloop.dev/cloop/apis/v1alpha1"
 	"cloop.dev/cloop/internal/fleet"
+	"cloop.dev/cloop/internal/hub/access"
 	"cloop.dev/cloop/internal/hub/store"
 	"cloop.dev/cloop/schemas"
 )
@@ -86,7 +85,7 @@ func (f *follower) document(r fleet.Rendered, revision string) (store.PoolDocume
 	if !poolName.MatchString(pool.Name) {
 		return store.PoolDocument{}, fmt.Errorf("HubPool %s: the name must be lowercase letters, digits and dashes, at most 63", pool.Name)
 	}
-	if err := f.config.Allow.check(pool.Name, definition); err != nil {
+	if err := f.checkCeiling(pool.Name, definition); err != nil {
 		return store.PoolDocument{}, err
 	}
 	out := store.PoolDocument{Name: pool.Name, Definition: definition, Source: hubv1.Provenance{
@@ -98,17 +97,15 @@ func (f *follower) document(r fleet.Rendered, revision string) (store.PoolDocume
 	return out, nil
 }
 
-// check holds a pool to what this repository may define.
-func (c SyncCeiling) check(name string, definition hubv1.PoolDefinition) error {
-	allowed := len(c.Names) == 0 || slices.ContainsFunc(c.Names, func(pattern string) bool {
-		matched, err := path.Match(pattern, name)
-		return err == nil && matched
-	})
-	if !allowed {
-		return fmt.Errorf("HubPool %s: this sync may define pools named %s only (allow.names of the hub's configuration)", name, strings.Join(c.Names, ", "))
+// checkCeiling holds a pool to what this repository may define.
+func (f *follower) checkCeiling(name string, definition hubv1.PoolDefinition) error {
+	exceeded := access.Exceeds(f.config.Allow, name, definition)
+	if len(exceeded) == 0 {
+		return nil
 	}
-	if c.MaxRunners > 0 && definition.MaxRunners > c.MaxRunners {
-		return fmt.Errorf("HubPool %s: maxRunners %d is above %d, which this sync may give (allow.maxRunners of the hub's configuration)", name, definition.MaxRunners, c.MaxRunners)
+	texts := make([]string, 0, len(exceeded))
+	for _, field := range exceeded {
+		texts = append(texts, field.Location+": "+field.Message)
 	}
-	return nil
+	return fmt.Errorf("HubPool %s goes beyond what this sync may define (allow in the hub's configuration): %s", name, strings.Join(texts, "; "))
 }

@@ -15,7 +15,10 @@ import (
 
 	"go.yaml.in/yaml/v3"
 
+	"cloop.dev/cloop/apis/hubv1"
 	"cloop.dev/cloop/internal/fleet"
+	"cloop.dev/cloop/internal/hub/access"
+	"cloop.dev/cloop/internal/hub/api"
 	"cloop.dev/cloop/internal/hub/store"
 )
 
@@ -27,7 +30,9 @@ type Config struct {
 	// Retention is how long what is over is kept; the zero value of each part
 	// stands for its default.
 	Retention store.Retention
-	Projects  ProjectsConfig
+	// Rates bound what one client may ask, with defaults of the same kind.
+	Rates    api.Rates
+	Projects ProjectsConfig
 }
 
 // ProjectsConfig is how the hub looks at projects' repositories. What it cannot
@@ -77,18 +82,11 @@ type SyncConfig struct {
 	Username, PasswordFile string
 	// CAFile holds PEM certificates that replace the system's.
 	CAFile string
-	Allow  SyncCeiling
+	// Allow bounds what a committer can define.
+	Allow hubv1.Ceiling
 	// Status and Webhook tie the sync to the repository's forge; nil: not.
 	Status  *StatusConfig
 	Webhook *WebhookConfig
-}
-
-// SyncCeiling bounds what a committer can define.
-type SyncCeiling struct {
-	// Names are patterns, as of path.Match; any name where left out.
-	Names []string
-	// MaxRunners is the highest maximum of one pool; any where 0.
-	MaxRunners int32
 }
 
 const (
@@ -116,6 +114,7 @@ type configFile struct {
 		CAFile string   `yaml:"caFile"`
 		Hosts  []string `yaml:"hosts"`
 	} `yaml:"projects"`
+	Limits limitsEntry `yaml:"limits"`
 }
 
 type syncEntry struct {
@@ -134,6 +133,9 @@ type syncEntry struct {
 	Allow        struct {
 		Names      []string `yaml:"names"`
 		MaxRunners int32    `yaml:"maxRunners"`
+		Labels     []string `yaml:"labels"`
+		Audience   []string `yaml:"audience"`
+		Owners     []string `yaml:"owners"`
 	} `yaml:"allow"`
 	Status  *statusEntry  `yaml:"status"`
 	Webhook *webhookEntry `yaml:"webhook"`
@@ -160,6 +162,9 @@ func ParseConfig(file string, data []byte) (Config, error) {
 	if out.Retention, err = in.Retention.retention(); err != nil {
 		problems = append(problems, fmt.Errorf("%s: %w", file, err))
 	}
+	if out.Rates, err = in.Limits.rates(); err != nil {
+		problems = append(problems, fmt.Errorf("%s: %w", file, err))
+	}
 	for i, entry := range in.Sync {
 		sync, err := entry.config(filepath.Dir(file))
 		if err != nil {
@@ -178,7 +183,7 @@ func (e syncEntry) config(dir string) (SyncConfig, error) {
 	out := SyncConfig{
 		Name: e.Name, URL: e.URL, Ref: fleet.Ref{Branch: e.Ref.Branch, Tag: e.Ref.Tag, Commit: e.Ref.Commit}, Path: e.Path,
 		Username: e.Username, PasswordFile: from(dir, e.PasswordFile), CAFile: from(dir, e.CAFile),
-		Allow:  SyncCeiling{Names: e.Allow.Names, MaxRunners: e.Allow.MaxRunners},
+		Allow:  hubv1.Ceiling(e.Allow),
 		Status: e.Status.config(dir), Webhook: e.Webhook.config(dir),
 	}
 	if e.Interval == "" {
@@ -235,13 +240,8 @@ func checkSyncs(syncs []SyncConfig) []error {
 		if c.Username != "" && c.PasswordFile == "" {
 			say("username needs passwordFile")
 		}
-		for _, pattern := range c.Allow.Names {
-			if _, err := path.Match(pattern, ""); err != nil {
-				say("allow.names: %q is no pattern", pattern)
-			}
-		}
-		if c.Allow.MaxRunners < 0 {
-			say("allow.maxRunners must not be negative")
+		for _, faulty := range access.CheckCeiling("allow", c.Allow) {
+			say("%s: %s", faulty.Location, faulty.Message)
 		}
 		for _, problem := range c.checkForge() {
 			say("%w", problem)

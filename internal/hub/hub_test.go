@@ -17,6 +17,7 @@ import (
 
 	"cloop.dev/cloop/apis/hubv1"
 	"cloop.dev/cloop/internal/hub"
+	"cloop.dev/cloop/internal/hub/api"
 	"cloop.dev/cloop/internal/hubclient"
 	"cloop.dev/cloop/internal/secret"
 )
@@ -70,7 +71,9 @@ func serveIn(t testing.TB, dir string, change func(*hub.Options)) *running {
 		Log: slog.New(slog.NewTextHandler(r.log, nil)),
 		// No test's project is anywhere, unless it says so.
 		Projects: hub.ProjectsConfig{Hosts: []string{"nowhere.invalid"}},
-		Ready:    func(addr, pin string) { r.addr, r.pin = addr, pin; close(ready) },
+		// The clock stands still, so what was taken would not come back.
+		Rates: api.Rates{Users: api.Rate{PerSecond: -1}, Machines: api.Rate{PerSecond: -1}, Failures: api.Rate{PerSecond: -1}},
+		Ready: func(addr, pin string) { r.addr, r.pin = addr, pin; close(ready) },
 	}
 	if change != nil {
 		change(&o)

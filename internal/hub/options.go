@@ -9,6 +9,7 @@ import (
 
 	"k8s.io/utils/clock"
 
+	"cloop.dev/cloop/internal/hub/api"
 	"cloop.dev/cloop/internal/hub/store"
 	"cloop.dev/cloop/internal/secret"
 )
@@ -56,6 +57,9 @@ type Options struct {
 	// Retention is explained and defaulted by store.Retention. Left out, it is
 	// that of ConfigFile.
 	Retention store.Retention
+	// Rates bound what one client may ask; explained and defaulted by api.Rates.
+	// Left out, they are those of ConfigFile.
+	Rates api.Rates
 	// Projects is how the hub looks at projects' repositories. Left out, it is that
 	// of ConfigFile.
 	Projects ProjectsConfig
@@ -118,6 +122,9 @@ func (o *Options) complete() error {
 			}
 			if o.Projects.CAFile == "" && len(o.Projects.Hosts) == 0 {
 				o.Projects = config.Projects
+			}
+			if o.Rates == (api.Rates{}) {
+				o.Rates = config.Rates
 			}
 		}
 	}

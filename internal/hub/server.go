@@ -81,6 +81,30 @@ type parts struct {
 	stopping chan struct{}
 }
 
+// ResetAdmin replaces the admin token of a hub that does not run: for whoever
+// holds its machine and has lost every token. It delivers the new one as the
+// first one was.
+func ResetAdmin(ctx context.Context, o Options) error {
+	if err := o.complete(); err != nil {
+		return err
+	}
+	if _, err := os.Stat(filepath.Join(o.DataDir, "hub.db")); o.DatabaseURL.Empty() && err != nil {
+		return fmt.Errorf("find the hub's database, give the hub's own --data-dir: %w", err)
+	}
+	unlock, err := lock(o.DataDir)
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	data, err := store.Open(ctx, store.Options{
+		Dir: o.DataDir, URL: o.DatabaseURL.Reveal(), Clock: o.Clock, Observe: func(e store.Event) { logEvent(o.Log, e) },
+	})
+	if err != nil {
+		return err
+	}
+	return errors.Join(data.ResetAdmin(ctx, o.deliverAdmin), data.Close())
+}
+
 func serve(ctx context.Context, o Options, data *store.Store, m *metrics) error {
 	certs, err := newCertificates(o)
 	if err != nil {
@@ -163,7 +187,7 @@ func (p *parts) handler() http.Handler {
 	mux := http.NewServeMux()
 	mux.Handle("/", api.New(api.Options{
 		Build: p.Build, Store: p.store, Syncs: p.syncs, Sources: p.sources, Examine: p.examine, Validator: p.syncs.validator, Clock: p.Clock, Log: p.Log,
-		HeartbeatInterval: p.HeartbeatInterval, Stopping: p.stopping,
+		HeartbeatInterval: p.HeartbeatInterval, Rates: p.Rates, Stopping: p.stopping,
 	}))
 	mux.Handle("POST /webhooks/{sync}", newWebhooks(p.Options, p.syncs, p.metrics))
 	mux.Handle("GET /metrics", promhttp.HandlerFor(p.metrics.registry, promhttp.HandlerOpts{}))
@@ -175,7 +199,7 @@ func (p *parts) handler() http.Handler {
 // deliverAdmin hands the first admin token to whoever set the hub up.
 func (o *Options) deliverAdmin(token secret.String) error {
 	if o.AdminTokenFile == "" {
-		_, err := fmt.Printf("The first admin token, shown this once:\n\n  %s\n\n", token.Reveal())
+		_, err := fmt.Printf("The admin token, shown this once:\n\n  %s\n\n", token.Reveal())
 		return err
 	}
 	if err := os.MkdirAll(filepath.Dir(o.AdminTokenFile), 0o700); err != nil {
@@ -185,7 +209,7 @@ func (o *Options) deliverAdmin(token secret.String) error {
 	if err := atomicfile.Write(o.AdminTokenFile, []byte(token.Reveal()+"\n"), 0o600); err != nil {
 		return err
 	}
-	o.Log.Info("first admin token is written", "file", o.AdminTokenFile)
+	o.Log.Info("admin token is written", "file", o.AdminTokenFile)
 	return nil
 }
 

@@ -181,7 +181,7 @@ func TestAnUnreachableRepositoryIsTriedAgain(t *testing.T) {
 }
 
 func TestCeilings(t *testing.T) {
-	f := follow(t, func(c *hub.SyncConfig) { c.Allow = hub.SyncCeiling{Names: []string{"de*", "keep"}, MaxRunners: 3} })
+	f := follow(t, func(c *hub.SyncConfig) { c.Allow = hubv1.Ceiling{Names: []string{"de*", "keep"}, MaxRunners: 3} })
 	f.untilSynced()
 	sync := f.synced(f.commit(map[string]string{
 		"hub/kustomization.yaml": kustomization("demo.yaml", "keep.yaml", "other.yaml"),

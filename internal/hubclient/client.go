@@ -26,7 +26,8 @@ const (
 )
 
 // ErrUnavailable says that the hub could not be asked or could not answer: the
-// connection failed, its certificate or pin did not match, or it answered 5xx.
+// connection failed, its certificate or pin did not match, or it answered 5xx or
+// that it is asked too often.
 // The request may be tried again later.
 var ErrUnavailable = errors.New("the hub is unavailable")
 
@@ -271,7 +272,7 @@ func responseError(response *http.Response) error {
 		}
 	}
 	problem.Status = response.StatusCode
-	if response.StatusCode >= 500 {
+	if response.StatusCode >= 500 || response.StatusCode == http.StatusTooManyRequests {
 		return fmt.Errorf("%w: %w", ErrUnavailable, problem)
 	}
 	return problem

@@ -5,8 +5,10 @@ import (
 	"encoding/json"
 	"errors"
 	"log/slog"
+	"maps"
 	"net/http"
 	"runtime/debug"
+	"strconv"
 	"sync/atomic"
 	"time"
 
@@ -18,6 +20,7 @@ import (
 	"cloop.dev/cloop/internal/hub/doctor"
 	"cloop.dev/cloop/internal/hub/problem"
 	"cloop.dev/cloop/internal/hub/store"
+	"cloop.dev/cloop/internal/secret"
 	"cloop.dev/cloop/schemas"
 )
 
@@ -59,6 +62,8 @@ type Options struct {
 	Log       *slog.Logger
 	// HeartbeatInterval is what enrolled runners are told.
 	HeartbeatInterval time.Duration
+	// Rates bound what one client may ask; the zero value stands for the defaults.
+	Rates Rates
 	// Stopping is closed when the server stops, so that streams end.
 	Stopping <-chan struct{}
 	// WriteTimeout is how long one write of a stream may take: who reads slower
@@ -70,6 +75,9 @@ type Options struct {
 type server struct {
 	Options
 	huma huma.API
+	// users and machines bound requests by credential, failures the credentials
+	// that are not accepted, by address.
+	users, machines, failures *limiter
 	// troubled is when logTrouble logged last, in Unix nanoseconds.
 	troubled atomic.Int64
 }
@@ -86,12 +94,18 @@ func New(o Options) http.Handler {
 	format.Unmarshal = unmarshal
 	config.Formats = map[string]huma.Format{"application/json": format, "json": format}
 	config.Components.SecuritySchemes = map[string]*huma.SecurityScheme{
-		"bearer": {Type: "http", Scheme: "bearer", Description: "An admin token, a pool credential or a runner's session, by base path."},
+		"bearer": {Type: "http", Scheme: "bearer", Description: "A user's token, a pool credential or a runner's session, by base path. Operations of /api/v1 name the permission that they need as x-cloop-permission; what one may not read is answered with not_found."},
 	}
 	if o.WriteTimeout <= 0 {
 		o.WriteTimeout = writeTimeout
 	}
-	s := &server{Options: o, huma: humago.New(mux, config)}
+	rates := o.Rates.Defaults()
+	s := &server{
+		Options: o, huma: humago.New(mux, config),
+		users: newLimiter(rates.Users, o.Clock), machines: newLimiter(rates.Machines, o.Clock), failures: newLimiter(rates.Failures, o.Clock),
+	}
+	s.access()
+	s.audit()
 	s.pools()
 	s.projects()
 	s.runs()
@@ -101,7 +115,7 @@ func New(o Options) http.Handler {
 	s.runners()
 	s.describe()
 	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
-		writeProblem(w, problem.New(hubv1.CodeNotFound, "there is no %s %s", r.Method, r.URL.Path))
+		writeProblem(w, problem.New(hubv1.CodeNotFound, "there is no %s %s", r.Method, secret.Redact(r.URL.Path)))
 	})
 	return mux
 }
@@ -114,6 +128,9 @@ func (d *document) GetStatus() int { return d.Status }
 
 // Error is the problem in one line.
 func (d *document) Error() string { return d.Problem.Error() }
+
+// GetHeaders are the headers that come with the problem, for huma.
+func (d *document) GetHeaders() http.Header { return headersOf(&d.Problem) }
 
 // ContentType is that of problem documents, for huma.
 func (d *document) ContentType(string) string { return "application/problem+json" }
@@ -188,12 +205,21 @@ func (s *server) logTrouble(err error) {
 
 func writeProblem(w http.ResponseWriter, p *hubv1.Problem) {
 	w.Header().Set("Content-Type", "application/problem+json")
-	if p.Status == http.StatusUnauthorized {
-		w.Header().Set("WWW-Authenticate", `Bearer realm="cloop"`)
-	}
+	maps.Copy(w.Header(), headersOf(p))
 	w.WriteHeader(p.Status)
 	// The client may be gone; there is nobody else to tell.
 	_ = json.NewEncoder(w).Encode(p)
+}
+
+func headersOf(p *hubv1.Problem) http.Header {
+	h := http.Header{}
+	if p.Status == http.StatusUnauthorized {
+		h.Set("WWW-Authenticate", `Bearer realm="cloop"`)
+	}
+	if p.RetryAfterSeconds > 0 {
+		h.Set("Retry-After", strconv.Itoa(p.RetryAfterSeconds))
+	}
+	return h
 }
 
 // body is an answer.
@@ -211,17 +237,22 @@ type Keyed struct {
 	Key string `header:"Idempotency-Key" maxLength:"128" doc:"Repeating the request with the same key returns the first one's record, without its secret."`
 }
 
-// register adds a typed handler behind the base path's authentication.
+// register adds a typed handler behind the base path's authentication and, where
+// people call it, behind the permission that the operation declares.
 func register[I, O any](s *server, op huma.Operation, handler func(context.Context, *I) (*O, error)) {
 	if op.MaxBodyBytes == 0 {
 		op.MaxBodyBytes = maxJSON + 1 // huma refuses what reaches the limit
 	}
 	op.BodyReadTimeout = bodyTimeout
 	if len(op.Errors) == 0 {
-		op.Errors = []int{http.StatusUnauthorized, http.StatusNotFound, http.StatusConflict, http.StatusUnprocessableEntity}
+		op.Errors = []int{http.StatusUnauthorized, http.StatusNotFound, http.StatusConflict, http.StatusUnprocessableEntity, http.StatusTooManyRequests}
+		if ofUsers(op.Path) {
+			op.Errors = append(op.Errors, http.StatusForbidden)
+		}
 	}
-	if auth := s.authFor(op.Path); auth != nil {
-		op.Middlewares = append(op.Middlewares, auth)
+	checkDeclared(op)
+	op.Middlewares = append(op.Middlewares, s.authFor(op.Path))
+	if op.Path != enrollPath {
 		op.Security = []map[string][]string{{"bearer": {}}}
 	}
 	huma.Register(s.huma, op, func(ctx context.Context, in *I) (out *O, err error) {

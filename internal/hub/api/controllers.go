@@ -12,6 +12,7 @@ import (
 	"cloop.dev/cloop/apis/hubv1"
 	"cloop.dev/cloop/internal/hub/problem"
 	"cloop.dev/cloop/internal/hub/store"
+	"cloop.dev/cloop/internal/secret"
 )
 
 const (
@@ -48,11 +49,13 @@ func (s *server) controllers() {
 			RunnerPath
 			Body hubv1.GoneRequest
 		}) (*body[hubv1.RetireResponse], error) {
+			in.Body.Reason, in.Body.Message = secret.Redact(in.Body.Reason), secret.Redact(in.Body.Message)
 			state, err := s.Store.Gone(ctx, credentialOf(ctx), in.Runner, in.Body)
 			return answer(hubv1.RetireResponse{State: state}, err)
 		})
 	register(s, status(op(http.MethodPut, poolBase+"/refusal", "set-refusal", "Say why no runner starts"), http.StatusNoContent),
 		func(ctx context.Context, in *struct{ Body hubv1.Refusal }) (*struct{}, error) {
+			in.Body.Message = secret.Redact(in.Body.Message)
 			return nil, s.Store.SetRefusal(ctx, credentialOf(ctx), in.Body)
 		})
 }

@@ -9,7 +9,7 @@ import (
 )
 
 func (s *server) diagnosis() {
-	register(s, op(http.MethodGet, apiBase+"/doctor", "doctor", "Say what is wrong with the hub and its pools"),
+	register(s, requires(hubv1.PermissionHubRead, op(http.MethodGet, apiBase+"/doctor", "doctor", "Say what is wrong with the hub and its pools")),
 		func(ctx context.Context, _ *struct{}) (*body[hubv1.Diagnosis], error) {
 			snapshot, err := s.Examine(ctx)
 			if err != nil {

@@ -3,14 +3,17 @@ package api
 import (
 	"context"
 	"net/http"
+	"slices"
 	"strconv"
 	"strings"
 
 	"github.com/danielgtaylor/huma/v2"
 
 	"cloop.dev/cloop/apis/hubv1"
+	"cloop.dev/cloop/internal/hub/access"
 	"cloop.dev/cloop/internal/hub/problem"
 	"cloop.dev/cloop/internal/hub/store"
+	"cloop.dev/cloop/internal/secret"
 )
 
 // PoolPath names a pool. It is exported, like the other parts of inputs, because
@@ -37,7 +40,7 @@ type poolRunners struct {
 }
 
 func (s *server) pools() {
-	register(s, status(op(http.MethodPost, apiBase+"/pools", "create-pool", "Create a pool and its first credential"), http.StatusCreated),
+	register(s, requires(hubv1.PermissionExecutorManage, status(op(http.MethodPost, apiBase+"/pools", "create-pool", "Create a pool and its first credential"), http.StatusCreated)),
 		func(ctx context.Context, in *struct {
 			Keyed
 			Body hubv1.CreatePoolRequest
@@ -50,19 +53,21 @@ func (s *server) pools() {
 			}
 			return answer(s.Store.CreatePool(ctx, actorOf(ctx), store.Key(in.Key), in.Body))
 		})
-	register(s, op(http.MethodGet, apiBase+"/pools", "list-pools", "List pools by name"),
+	register(s, requires(hubv1.PermissionExecutorRead, op(http.MethodGet, apiBase+"/pools", "list-pools", "List pools by name")),
 		func(ctx context.Context, in *struct {
 			Revoked bool `query:"revoked" doc:"List revoked pools too."`
 		}) (*body[hubv1.PoolList], error) {
 			items, err := s.listPools(ctx, in.Revoked)
+			ceiling := callerOf(ctx).Ceiling()
+			items = slices.DeleteFunc(items, func(pool hubv1.Pool) bool { return !access.Sees(ceiling, pool.Name) })
 			return answer(hubv1.PoolList{Items: items}, err)
 		})
-	register(s, op(http.MethodGet, apiBase+"/pools/{pool}", "get-pool", "Show a pool"),
+	register(s, requires(hubv1.PermissionExecutorRead, op(http.MethodGet, apiBase+"/pools/{pool}", "get-pool", "Show a pool")),
 		func(ctx context.Context, in *PoolPath) (*poolBody, error) {
 			return poolAnswer(s.showPool(ctx, in.Pool))
 		})
-	register(s, op(http.MethodPatch, apiBase+"/pools/{pool}", "update-pool", "Change a pool that Git does not own"), s.updatePool)
-	register(s, op(http.MethodPost, apiBase+"/pools/{pool}/cordon", "cordon-pool", "Stop the hand-off of runs"),
+	register(s, requires(hubv1.PermissionExecutorManage, op(http.MethodPatch, apiBase+"/pools/{pool}", "update-pool", "Change a pool that Git does not own")), s.updatePool)
+	register(s, requires(hubv1.PermissionExecutorManage, op(http.MethodPost, apiBase+"/pools/{pool}/cordon", "cordon-pool", "Stop the hand-off of runs")),
 		func(ctx context.Context, in *struct {
 			PoolPath
 			Body hubv1.CordonRequest
@@ -72,22 +77,22 @@ func (s *server) pools() {
 				p.Errors = []hubv1.FieldError{{Location: "body.reason", Message: message}}
 				return nil, p
 			}
-			return poolAnswer(s.Store.Cordon(ctx, actorOf(ctx), in.Pool, in.Body.Reason))
+			return poolAnswer(s.Store.Cordon(ctx, actorOf(ctx), in.Pool, secret.Redact(in.Body.Reason)))
 		})
-	register(s, status(op(http.MethodDelete, apiBase+"/pools/{pool}/cordon", "uncordon-pool", "Take the cordon away"), http.StatusOK),
+	register(s, requires(hubv1.PermissionExecutorManage, status(op(http.MethodDelete, apiBase+"/pools/{pool}/cordon", "uncordon-pool", "Take the cordon away"), http.StatusOK)),
 		func(ctx context.Context, in *PoolPath) (*poolBody, error) {
 			return poolAnswer(s.Store.Uncordon(ctx, actorOf(ctx), in.Pool))
 		})
-	register(s, op(http.MethodPost, apiBase+"/pools/{pool}/revoke", "revoke-pool", "Revoke a pool at once; runs in progress are stopped"),
+	register(s, requires(hubv1.PermissionExecutorManage, op(http.MethodPost, apiBase+"/pools/{pool}/revoke", "revoke-pool", "Revoke a pool at once; runs in progress are stopped")),
 		func(ctx context.Context, in *PoolPath) (*poolBody, error) {
 			return poolAnswer(s.Store.RevokePool(ctx, actorOf(ctx), in.Pool))
 		})
-	register(s, op(http.MethodGet, apiBase+"/pools/{pool}/runners", "list-pool-runners", "List a pool's runners, oldest first"),
+	register(s, requires(hubv1.PermissionExecutorRead, op(http.MethodGet, apiBase+"/pools/{pool}/runners", "list-pool-runners", "List a pool's runners, oldest first")),
 		func(ctx context.Context, in *PoolPath) (*body[poolRunners], error) {
 			items, err := s.Store.PoolRunners(ctx, in.Pool)
 			return answer(poolRunners{Items: items}, err)
 		})
-	register(s, watchOp[hubv1.Pool](s, apiBase+"/pools/{pool}/watch", "watch-pool", "Watch a pool"), s.watchPool)
+	register(s, requires(hubv1.PermissionExecutorRead, watchOp[hubv1.Pool](s, apiBase+"/pools/{pool}/watch", "watch-pool", "Watch a pool")), s.watchPool)
 	s.credentials()
 }
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"net/http"
 	"net/url"
+	"slices"
 	"strings"
 
 	"cloop.dev/cloop/apis/hubv1"
@@ -17,7 +18,7 @@ type ProjectPath struct {
 }
 
 func (s *server) projects() {
-	register(s, status(op(http.MethodPost, apiBase+"/projects", "create-project", "Create a project"), http.StatusCreated),
+	register(s, requires(hubv1.PermissionProjectManage, status(op(http.MethodPost, apiBase+"/projects", "create-project", "Create a project"), http.StatusCreated)),
 		func(ctx context.Context, in *struct {
 			Keyed
 			Body hubv1.CreateProjectRequest
@@ -27,23 +28,25 @@ func (s *server) projects() {
 			}
 			return answer(s.Store.CreateProject(ctx, actorOf(ctx), store.Key(in.Key), in.Body))
 		})
-	register(s, op(http.MethodGet, apiBase+"/projects", "list-projects", "List projects by name"),
+	register(s, requiresSome(hubv1.PermissionProjectRead, op(http.MethodGet, apiBase+"/projects", "list-projects", "List projects by name")),
 		func(ctx context.Context, _ *struct{}) (*body[hubv1.ProjectList], error) {
 			items, err := s.Store.ListProjects(ctx)
+			rights := callerOf(ctx).Rights
+			items = slices.DeleteFunc(items, func(project hubv1.Project) bool { return !rights.May(hubv1.PermissionProjectRead, project.ID) })
 			return answer(hubv1.ProjectList{Items: items}, err)
 		})
-	register(s, op(http.MethodGet, apiBase+"/projects/{project}", "get-project", "Show a project"),
+	register(s, requires(hubv1.PermissionProjectRead, op(http.MethodGet, apiBase+"/projects/{project}", "get-project", "Show a project")),
 		func(ctx context.Context, in *ProjectPath) (*body[hubv1.Project], error) {
 			return answer(s.Store.GetProject(ctx, in.Project))
 		})
-	register(s, op(http.MethodPost, apiBase+"/projects/{project}/executor", "bind-project", "Bind a project to a pool"),
+	register(s, requires(hubv1.PermissionExecutorManage, op(http.MethodPost, apiBase+"/projects/{project}/executor", "bind-project", "Bind a project to a pool")),
 		func(ctx context.Context, in *struct {
 			ProjectPath
 			Body hubv1.BindRequest
 		}) (*body[hubv1.Project], error) {
 			return answer(s.bind(ctx, in.Project, in.Body.ExecutorID))
 		})
-	register(s, op(http.MethodPost, "/api/projects/{project}/executor", "bind-project-executor", "Bind a project to a pool, in the words of other clients"),
+	register(s, requires(hubv1.PermissionExecutorManage, op(http.MethodPost, "/api/projects/{project}/executor", "bind-project-executor", "Bind a project to a pool, in the words of other clients")),
 		func(ctx context.Context, in *struct {
 			ProjectPath
 			Body hubv1.ExecutorRequest

@@ -8,12 +8,17 @@ import (
 
 	"cloop.dev/cloop/apis/hubv1"
 	"cloop.dev/cloop/internal/hub/store"
+	"cloop.dev/cloop/internal/secret"
 )
 
 func (s *server) runners() {
 	register(s, status(op(http.MethodPost, enrollPath, "enroll", "Redeem a runner token"), http.StatusCreated),
 		func(ctx context.Context, in *struct{ Body hubv1.EnrollRequest }) (*body[hubv1.EnrollResponse], error) {
 			out, err := s.Store.Enroll(ctx, in.Body)
+			if err != nil {
+				from, _ := ctx.Value(address{}).(string)
+				return nil, s.failed(from, err)
+			}
 			out.HeartbeatSeconds = s.HeartbeatInterval.Seconds()
 			out.LeaseSeconds = s.Store.Limits.Lease.Seconds()
 			out.MarginSeconds = s.Store.Limits.Margin.Seconds()
@@ -48,11 +53,12 @@ func (s *server) runners() {
 			RunPath
 			Body hubv1.ResultRequest
 		}) (*struct{}, error) {
+			in.Body.Error = secret.Redact(in.Body.Error)
 			return nil, s.Store.Result(ctx, runnerOf(ctx), in.Run, in.Body)
 		})
 	register(s, status(op(http.MethodPost, runnerBase+"/bye", "bye", "The runner's last word"), http.StatusNoContent),
 		func(ctx context.Context, in *struct{ Body hubv1.ByeRequest }) (*struct{}, error) {
-			return nil, s.Store.Bye(ctx, runnerOf(ctx), in.Body.Reason)
+			return nil, s.Store.Bye(ctx, runnerOf(ctx), secret.Redact(in.Body.Reason))
 		})
 }
 

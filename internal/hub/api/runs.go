@@ -20,7 +20,7 @@ type RunPath struct {
 }
 
 func (s *server) runs() {
-	register(s, status(op(http.MethodPost, apiBase+"/runs", "start-run", "Queue a run"), http.StatusCreated),
+	register(s, requiresSome(hubv1.PermissionRunStart, status(op(http.MethodPost, apiBase+"/runs", "start-run", "Queue a run"), http.StatusCreated)),
 		func(ctx context.Context, in *struct {
 			Keyed
 			Body hubv1.StartRunRequest
@@ -28,26 +28,29 @@ func (s *server) runs() {
 			if err := checkRun(in.Body); err != nil {
 				return nil, err
 			}
+			if err := s.mayIn(ctx, callerOf(ctx), hubv1.PermissionRunStart, in.Body.Project); err != nil {
+				return nil, err
+			}
 			return answer(s.startRun(ctx, store.Key(in.Key), in.Body))
 		})
-	register(s, op(http.MethodGet, apiBase+"/runs", "list-runs", "List runs, newest first"),
+	register(s, requiresSome(hubv1.PermissionRunRead, op(http.MethodGet, apiBase+"/runs", "list-runs", "List runs, newest first")),
 		func(ctx context.Context, in *struct {
 			Project string `query:"project" maxLength:"128" doc:"Name or id; all projects where left out."`
 			Limit   int    `query:"limit" minimum:"1" maximum:"1000" default:"100"`
 		}) (*body[hubv1.RunList], error) {
-			items, err := s.Store.ListRuns(ctx, in.Project, in.Limit)
+			items, err := s.listRuns(ctx, in.Project, in.Limit)
 			return answer(hubv1.RunList{Items: items}, err)
 		})
-	register(s, op(http.MethodGet, apiBase+"/runs/{run}", "get-run", "Show a run"),
+	register(s, requires(hubv1.PermissionRunRead, op(http.MethodGet, apiBase+"/runs/{run}", "get-run", "Show a run")),
 		func(ctx context.Context, in *RunPath) (*body[hubv1.Run], error) {
 			return answer(s.Store.GetRun(ctx, in.Run))
 		})
-	register(s, op(http.MethodPost, apiBase+"/runs/{run}/cancel", "cancel-run", "Cancel a run"),
+	register(s, requires(hubv1.PermissionRunCancel, op(http.MethodPost, apiBase+"/runs/{run}/cancel", "cancel-run", "Cancel a run")),
 		func(ctx context.Context, in *RunPath) (*body[hubv1.Run], error) {
 			return answer(s.Store.CancelRun(ctx, actorOf(ctx), in.Run))
 		})
-	register(s, watchOp[hubv1.Run](s, apiBase+"/runs/{run}/watch", "watch-run", "Watch a run until it is settled"), s.watchRun)
-	logs := op(http.MethodGet, apiBase+"/runs/{run}/logs", "read-log", "Read a run's log; with follow, until it is settled")
+	register(s, requires(hubv1.PermissionRunRead, watchOp[hubv1.Run](s, apiBase+"/runs/{run}/watch", "watch-run", "Watch a run until it is settled")), s.watchRun)
+	logs := requires(hubv1.PermissionRunRead, op(http.MethodGet, apiBase+"/runs/{run}/logs", "read-log", "Read a run's log; with follow, until it is settled"))
 	logs.Responses = map[string]*huma.Response{"200": {Description: "The log's bytes.", Content: map[string]*huma.MediaType{
 		"application/octet-stream": {Schema: &huma.Schema{Type: huma.TypeString, Format: "binary"}},
 	}}}
@@ -77,7 +80,23 @@ func (s *server) startRun(ctx context.Context, key store.Key, request hubv1.Star
 		}
 		return hubv1.Run{}, err
 	}
-	return s.Store.StartRun(ctx, actorOf(ctx), principalsOf(ctx), key, request, found)
+	return s.Store.StartRun(ctx, actorOf(ctx), key, request, found)
+}
+
+// listRuns lists the runs that the caller may see.
+func (s *server) listRuns(ctx context.Context, project string, limit int) ([]hubv1.Run, error) {
+	caller := callerOf(ctx)
+	if project != "" {
+		if err := s.mayIn(ctx, caller, hubv1.PermissionRunRead, project); err != nil {
+			return nil, err
+		}
+		return s.Store.ListRuns(ctx, project, limit)
+	}
+	projects, all := caller.Rights.Projects(hubv1.PermissionRunRead)
+	if all {
+		return s.Store.ListRuns(ctx, "", limit)
+	}
+	return s.Store.ListRunsOf(ctx, projects, limit)
 }
 
 func checkRun(request hubv1.StartRunRequest) error {
@@ -147,6 +166,8 @@ type logPart struct {
 }
 
 func (s *server) copyLog(ctx context.Context, write func([]byte) error, sub *store.Subscription, part logPart) {
+	ticker := s.Clock.NewTicker(keepAlive)
+	defer ticker.Stop()
 	for left := part.limit; ; {
 		data, state, err := s.Store.ReadLog(ctx, part.run, part.offset)
 		if err != nil {
@@ -172,6 +193,10 @@ func (s *server) copyLog(ctx context.Context, write func([]byte) error, sub *sto
 		}
 		select {
 		case <-sub.C:
+		case <-ticker.C():
+			if s.expelled(ctx) {
+				breakOff()
+			}
 		case <-ctx.Done():
 			return
 		case <-s.Stopping:

@@ -105,6 +105,9 @@ func (e *events[T]) run(ctx context.Context, next snapshot[T]) {
 			if e.out.comment() != nil {
 				return
 			}
+			if e.server.expelled(ctx) {
+				return
+			}
 			if e.feed.tick != nil {
 				e.feed.tick(ctx)
 			}

@@ -16,17 +16,17 @@ type SyncPath struct {
 }
 
 func (s *server) syncs() {
-	register(s, op(http.MethodGet, apiBase+"/syncs", "list-syncs", "List the Git syncs"),
+	register(s, requires(hubv1.PermissionHubRead, op(http.MethodGet, apiBase+"/syncs", "list-syncs", "List the Git syncs")),
 		func(ctx context.Context, _ *struct{}) (*body[hubv1.SyncList], error) {
 			items, err := s.Store.ListSyncs(ctx)
 			return answer(hubv1.SyncList{Items: items}, err)
 		})
-	register(s, op(http.MethodGet, apiBase+"/syncs/{sync}", "get-sync", "Show a Git sync"),
+	register(s, requires(hubv1.PermissionHubRead, op(http.MethodGet, apiBase+"/syncs/{sync}", "get-sync", "Show a Git sync")),
 		func(ctx context.Context, in *SyncPath) (*body[hubv1.Sync], error) {
 			sync, _, err := s.Store.GetSync(ctx, in.Sync)
 			return answer(sync, err)
 		})
-	register(s, status(op(http.MethodPost, apiBase+"/syncs/{sync}/reconcile", "reconcile-sync", "Run a Git sync now"), http.StatusAccepted),
+	register(s, requires(hubv1.PermissionHubManage, status(op(http.MethodPost, apiBase+"/syncs/{sync}/reconcile", "reconcile-sync", "Run a Git sync now"), http.StatusAccepted)),
 		func(ctx context.Context, in *SyncPath) (*body[hubv1.Sync], error) {
 			sync, _, err := s.Store.GetSync(ctx, in.Sync)
 			if err == nil {
@@ -34,7 +34,7 @@ func (s *server) syncs() {
 			}
 			return answer(sync, err)
 		})
-	register(s, watchOp[hubv1.Sync](s, apiBase+"/syncs/{sync}/watch", "watch-sync", "Watch a Git sync"),
+	register(s, requires(hubv1.PermissionHubRead, watchOp[hubv1.Sync](s, apiBase+"/syncs/{sync}/watch", "watch-sync", "Watch a Git sync")),
 		func(ctx context.Context, in *SyncPath) (*huma.StreamResponse, error) {
 			return stream(ctx, s, feed[hubv1.Sync]{
 				topics: []string{store.SyncTopic(in.Sync)},

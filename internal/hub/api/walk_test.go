@@ -71,6 +71,8 @@ func newHub(t testing.TB, validator *schemas.Validator, change func(*api.Options
 	close(stopping)
 	o := api.Options{
 		Store: data, Syncs: noSyncs{}, Sources: noSources{}, Validator: validator, Clock: clock, Log: slog.New(slog.DiscardHandler), HeartbeatInterval: time.Second, Stopping: stopping,
+		// The clock stands still, so what was taken would not come back.
+		Rates:   api.Rates{Users: api.Rate{PerSecond: -1}, Machines: api.Rate{PerSecond: -1}, Failures: api.Rate{PerSecond: -1}},
 		Examine: func(context.Context) (doctor.Snapshot, error) { return doctor.Snapshot{Now: clock.Now()}, nil },
 	}
 	if change != nil {

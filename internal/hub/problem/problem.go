@@ -24,7 +24,7 @@ type kind struct {
 var kinds = map[hubv1.Code]kind{
 	hubv1.CodeInvalid:            {http.StatusUnprocessableEntity, "The request is not valid", "correct the named fields and send it again"},
 	hubv1.CodeUnauthenticated:    {http.StatusUnauthorized, "The credential is not accepted", "send a live token for this part of the API as a bearer token"},
-	hubv1.CodeForbidden:          {http.StatusForbidden, "Not allowed", "ask whoever runs the hub for the right"},
+	hubv1.CodeForbidden:          {http.StatusForbidden, "Not allowed", "ask somebody with access.manage for a role that has the permission"},
 	hubv1.CodeNotFound:           {http.StatusNotFound, "There is no such thing", "check the name; the list of the same kind shows what there is"},
 	hubv1.CodeConflict:           {http.StatusConflict, "The request conflicts with what is there", "look at what is there and decide again"},
 	hubv1.CodePreconditionFailed: {http.StatusPreconditionFailed, "It has changed since it was read", "read it again and repeat the change"},
@@ -43,8 +43,9 @@ var kinds = map[hubv1.Code]kind{
 	hubv1.CodeLogRemoved:         {http.StatusGone, "The log was removed", "run it again for a new log; retention.logs of the hub's configuration says how long logs are kept"},
 	hubv1.CodeProjectUnbound:     {http.StatusConflict, "The project is bound to no pool", "bind it with `cloop project bind`"},
 	hubv1.CodeAudience:           {http.StatusForbidden, "Not in the pool's audience", "ask the pool's owner to add you to its audience"},
-	hubv1.CodeOwner:              {http.StatusForbidden, "The pool's owner may not read the project", "give the pool another owner or none, or bind the project to another pool"},
+	hubv1.CodeOwner:              {http.StatusForbidden, "The pool's owner may not read the project", "give the owner a role with project.read for the project (`cloop hub role give`), give the pool another owner or none, or bind the project to another pool"},
 	hubv1.CodeTooLarge:           {http.StatusRequestEntityTooLarge, "The request is too large", "send it in smaller parts"},
+	hubv1.CodeRateLimited:        {http.StatusTooManyRequests, "Too many requests", "wait as long as Retry-After says, and ask less often"},
 	hubv1.CodeUnavailable:        {http.StatusServiceUnavailable, "The hub cannot answer now", "try again in a moment"},
 	hubv1.CodeStorageUnavailable: {http.StatusServiceUnavailable, "The hub's storage does not work", "whoever runs the hub must give it back its data directory or its PostgreSQL server, with room on the disk; it goes on by itself then"},
 	hubv1.CodeStorageDamaged:     {http.StatusInternalServerError, "The hub's database is damaged", "whoever runs the hub must put a backup in its place: docs/operate.md, A damaged database"},
@@ -83,6 +84,8 @@ func OfStatus(status int) hubv1.Code {
 		return hubv1.CodePreconditionFailed
 	case http.StatusRequestEntityTooLarge:
 		return hubv1.CodeTooLarge
+	case http.StatusTooManyRequests:
+		return hubv1.CodeRateLimited
 	case http.StatusServiceUnavailable:
 		return hubv1.CodeUnavailable
 	}

@@ -7,46 +7,64 @@ import (
 	"strings"
 
 	"cloop.dev/cloop/apis/hubv1"
+	"cloop.dev/cloop/internal/hub/access"
 	"cloop.dev/cloop/internal/hub/problem"
 )
 
-// RoleAdmin is what every management token is, beside its own name.
-const RoleAdmin = "role:admin"
-
-// admit refuses a run of the project on the pool, unless one of the principals
-// is in the pool's audience, if it has one, and the pool's owner, if it has
-// one, may read the project.
-func (tx *Tx) admit(pool poolRow, project string, principals []string) error {
-	slices.Sort(principals)
-	principals = slices.Compact(principals)
-	if len(pool.Audience) > 0 && !slices.ContainsFunc(principals, func(p string) bool { return slices.Contains(pool.Audience, p) }) {
-		return problem.New(hubv1.CodeAudience, "pool %s is for %s, and the run is of %s", pool.Name,
-			strings.Join(pool.Audience, ", "), strings.Join(principals, ", "))
+// admit refuses a run of the project on the pool, unless its starter, one of the
+// starter's groups or one of its roles is in the pool's audience, if it has one,
+// and the pool's owner, if it has one, may read the project. The starter is an
+// actor of the audit trail.
+func (tx *Tx) admit(pool poolRow, project, projectID, starter string) error {
+	if len(pool.Audience) > 0 {
+		names, err := tx.namesOf(starter, projectID)
+		if err != nil {
+			return err
+		}
+		if !slices.ContainsFunc(names, func(name string) bool { return slices.Contains(pool.Audience, name) }) {
+			return problem.New(hubv1.CodeAudience, "pool %s is for %s, and the run is of %s", pool.Name,
+				strings.Join(pool.Audience, ", "), strings.Join(names, ", "))
+		}
 	}
 	if pool.Owner == "" {
 		return nil
 	}
-	reads, err := tx.readsProjects(pool.Owner)
+	reads, err := tx.readsProject(pool.Owner, projectID)
 	if err == nil && !reads {
-		err = problem.New(hubv1.CodeOwner, "pool %s belongs to %s, who may not read project %s: only who has a management token may, which is %s and those tokens' users",
-			pool.Name, pool.Owner, project, RoleAdmin)
+		err = problem.New(hubv1.CodeOwner, "pool %s belongs to %s, who may not read project %s", pool.Name, pool.Owner, project)
 	}
 	return err
 }
 
-// readsProjects says whether the principal may read projects. Whoever has a
-// management token may read every one, and nobody else any.
-func (tx *Tx) readsProjects(principal string) (bool, error) {
-	if principal == RoleAdmin {
-		return true, nil
+// namesOf are the names by which an audience may list an actor.
+func (tx *Tx) namesOf(actor, projectID string) ([]string, error) {
+	user, found := strings.CutPrefix(actor, access.User(""))
+	if !found {
+		return []string{actor}, nil
 	}
-	_, found, err := first(context.Background(), tx, scanText, "SELECT id FROM admin_tokens WHERE 'user:' || name = ? AND revoked_at IS NULL", principal)
-	return found, err
+	s, known := tx.standings[user]
+	if !known {
+		var err error
+		if s, err = standingOf(context.Background(), tx, user); err != nil {
+			return nil, err
+		}
+		if tx.standings == nil {
+			tx.standings = map[string]standing{}
+		}
+		tx.standings[user] = s
+	}
+	return access.Names(user, s.groups, s.grants, projectID), nil
 }
 
 // refuses is why the pool does not take a queued run any more; nil: it does.
+// Nor does it take one whose starter was removed.
 func (tx *Tx) refuses(pool poolRow, run runRow) (*hubv1.Problem, error) {
-	err := tx.admit(pool, run.Project, []string{run.StartedBy, RoleAdmin})
+	if removed, err := tx.isRemoved(run.StartedBy); err != nil {
+		return nil, err
+	} else if removed {
+		return problem.New(hubv1.CodeForbidden, "%s", orphaned(run)), nil
+	}
+	err := tx.admit(pool, run.Project, run.projectID, run.StartedBy)
 	if err == nil {
 		err = meets(pool, run.Project, run.Requirements)
 	}
@@ -57,8 +75,40 @@ func (tx *Tx) refuses(pool poolRow, run runRow) (*hubv1.Problem, error) {
 	return nil, err
 }
 
-// dismiss takes the runs out of the pool's queue that its definition no longer
-// admits: they could never be handed out.
+// isRemoved says whether an actor is a user that was removed.
+func (tx *Tx) isRemoved(actor string) (bool, error) {
+	user, found := strings.CutPrefix(actor, access.User(""))
+	if !found {
+		return false, nil
+	}
+	_, removed, err := first(context.Background(), tx, scanText, "SELECT name FROM users WHERE name = ? AND removed_at IS NOT NULL", user)
+	return removed, err
+}
+
+// readsProject says whether a pool's owner may read a project: a user by its own
+// roles and its groups', a group by those that it was given, and a role that
+// somebody has for the project or the whole hub by what it permits.
+func (tx *Tx) readsProject(owner, projectID string) (bool, error) {
+	ctx := context.Background()
+	kind, name, _ := strings.Cut(owner, ":")
+	var grants []access.Grant
+	var err error
+	switch kind {
+	case "user":
+		var s standing
+		s, err = standingOf(ctx, tx, name)
+		grants = s.grants
+	case "group":
+		grants, err = grantsOf(ctx, tx, owner)
+	case "role":
+		grants, err = collect(ctx, tx, scanGrant, `SELECT b.role, b.project_id, COALESCE(r.permissions, '') FROM role_bindings b
+			LEFT JOIN roles r ON r.name = b.role WHERE b.role = ?`, name)
+	}
+	return access.Of(grants, nil).May(hubv1.PermissionProjectRead, projectID), err
+}
+
+// dismiss takes the runs out of the pool's queue that it no longer admits: they
+// could never be handed out.
 func (tx *Tx) dismiss(actor string, pool poolRow) error {
 	waiting, err := collect(context.Background(), tx, scanRun, selectRuns+" WHERE r.pool_id = ? AND r.settled_at IS NULL AND r.state = 'queued' ORDER BY r.seq", pool.ID)
 	if err != nil {
@@ -74,4 +124,68 @@ func (tx *Tx) dismiss(actor string, pool poolRow) error {
 		}
 	}
 	return nil
+}
+
+// reconsider dismisses what waits for pools that no longer take it, after groups
+// or roles have changed.
+func (tx *Tx) reconsider(actor string) error {
+	tx.standings = nil
+	waited, err := collect(context.Background(), tx, scanText, "SELECT DISTINCT pool_id FROM runs WHERE settled_at IS NULL AND state = 'queued'")
+	if err != nil {
+		return err
+	}
+	for _, id := range waited {
+		pool, err := findPool(context.Background(), tx, id)
+		if err != nil {
+			return err
+		}
+		if len(pool.Audience) == 0 && pool.Owner == "" {
+			continue
+		}
+		if err := tx.dismiss(actor, pool); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// within refuses a definition that goes beyond the ceiling of the caller's
+// token, and names each field.
+func (tx *Tx) within(name string, definition hubv1.PoolDefinition) error {
+	if tx.caller == nil {
+		return nil
+	}
+	exceeded := access.Exceeds(tx.caller.Ceiling(), name, definition)
+	if len(exceeded) == 0 {
+		return nil
+	}
+	p := problem.New(hubv1.CodeForbidden, "the definition of pool %s is beyond the ceiling of token %s", name, tx.caller.Token.ID)
+	p.Remedy = "stay within the ceiling, or ask who made the token for another one"
+	for _, field := range exceeded {
+		p.Errors = append(p.Errors, hubv1.FieldError{Location: "body." + field.Location, Message: field.Message})
+	}
+	return p
+}
+
+// reaches refuses to change a pool that is out of the reach of the caller's
+// token: by its name as if it were not there, by its owner with a word.
+func (tx *Tx) reaches(pool poolRow) error {
+	if tx.caller == nil {
+		return nil
+	}
+	ceiling := tx.caller.Ceiling()
+	if !access.Sees(ceiling, pool.Name) {
+		return noPool(pool.Name)
+	}
+	if access.Owns(ceiling, pool.Owner) {
+		return nil
+	}
+	owner := pool.Owner
+	if owner == "" {
+		owner = "nobody"
+	}
+	p := problem.New(hubv1.CodeForbidden, "pool %s belongs to %s, which is beyond the ceiling of token %s (owners %s)",
+		pool.Name, owner, tx.caller.Token.ID, strings.Join(ceiling.Owners, ", "))
+	p.Remedy = "ask who made the token for another one"
+	return p
 }

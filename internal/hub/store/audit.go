@@ -9,7 +9,18 @@ import (
 
 // Actions of the audit trail and of Events.
 const (
-	ActionAdminCreate      = "admin.create"
+	ActionUserCreate       = "user.create"
+	ActionUserRemove       = "user.remove"
+	ActionGroupCreate      = "group.create"
+	ActionGroupRemove      = "group.remove"
+	ActionGroupAdd         = "group.add"
+	ActionGroupDrop        = "group.drop"
+	ActionRoleDefine       = "role.define"
+	ActionRoleRemove       = "role.remove"
+	ActionRoleGive         = "role.give"
+	ActionRoleTake         = "role.take"
+	ActionTokenCreate      = "token.create"
+	ActionTokenRevoke      = "token.revoke"
 	ActionPoolCreate       = "pool.create"
 	ActionPoolUpdate       = "pool.update"
 	ActionPoolCordon       = "pool.cordon"
@@ -50,8 +61,12 @@ const (
 	ActionClockSet = "clock.set"
 )
 
-// actorHub is the actor of what time decides.
-const actorHub = "hub"
+const (
+	// actorHub is the actor of what time decides.
+	actorHub = "hub"
+	// actorOperator is who acts at the hub's machine, past the API.
+	actorOperator = "operator"
+)
 
 // record is one row of the audit trail.
 type record struct {
@@ -72,8 +87,12 @@ func (tx *Tx) audit(r record) error {
 		return err
 	}
 	r.detail = printable.Clip(r.detail, 1024)
-	if err := tx.send("INSERT INTO audit (at, actor, action, pool, object, state, detail) VALUES (?, ?, ?, ?, ?, ?, ?)",
-		nano(tx.now), r.actor, r.action, pool, r.object, r.state, r.detail); err != nil {
+	token := ""
+	if tx.caller != nil && r.actor == tx.caller.Actor() {
+		token = tx.caller.Token.ID
+	}
+	if err := tx.send("INSERT INTO audit (at, actor, token, action, pool, object, state, detail) VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
+		nano(tx.now), r.actor, token, r.action, pool, r.object, r.state, r.detail); err != nil {
 		return err
 	}
 	tx.events = append(tx.events, Event{

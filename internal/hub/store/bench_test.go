@@ -75,7 +75,7 @@ func each(n int, do func(i int)) {
 
 func (h *busy) queue(n int) {
 	each(n, func(int) {
-		_, err := h.s.StartRun(background, admin, nil, "", hubv1.StartRunRequest{Project: "app", Command: []string{"true"}}, store.Undemanding(""))
+		_, err := h.s.StartRun(background, admin, "", hubv1.StartRunRequest{Project: "app", Command: []string{"true"}}, store.Undemanding(""))
 		if err != nil {
 			h.b.Error(err)
 		}
@@ -218,7 +218,7 @@ func (h *busy) handed(r store.Runner, at *store.Store) time.Duration {
 	sub := h.s.Bus.Subscribe(store.RunnerTopic(r.ID))
 	defer sub.Close()
 	start := time.Now()
-	_, err = at.StartRun(background, admin, nil, "", hubv1.StartRunRequest{Project: "app", Command: []string{"true"}}, store.Undemanding(""))
+	_, err = at.StartRun(background, admin, "", hubv1.StartRunRequest{Project: "app", Command: []string{"true"}}, store.Undemanding(""))
 	check(h.b, err)
 	for {
 		snapshot, err := h.s.RunnerSnapshot(background, r)

@@ -68,7 +68,7 @@ func underLoad(o store.Options) error {
 
 // oneLife queues a run, and lets a runner execute what it is handed.
 func oneLife(s *store.Store, c store.Credential, key string) error {
-	run, err := s.StartRun(background, admin, nil, store.Key(key), hubv1.StartRunRequest{Project: "app", Command: []string{"true"}}, store.Source{})
+	run, err := s.StartRun(background, admin, store.Key(key), hubv1.StartRunRequest{Project: "app", Command: []string{"true"}}, store.Source{})
 	if err != nil {
 		return err
 	}

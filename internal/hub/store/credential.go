@@ -10,7 +10,6 @@ import (
 	"cloop.dev/cloop/apis/hubv1"
 	"cloop.dev/cloop/internal/hub/problem"
 	"cloop.dev/cloop/internal/hub/token"
-	"cloop.dev/cloop/internal/secret"
 )
 
 // Credential is a controller that has proved who it is.
@@ -56,6 +55,9 @@ func (s *Store) CreateCredential(ctx context.Context, actor string, key Key, ref
 	err = s.update(ctx, func(tx *Tx) error {
 		pool, err := findPool(ctx, tx, ref)
 		if err != nil {
+			return err
+		}
+		if err := tx.reaches(pool); err != nil {
 			return err
 		}
 		if id, repeated, err := tx.repeats(actor, key, pool.ID); err != nil {
@@ -129,38 +131,6 @@ func (s *Store) SetRefusal(ctx context.Context, c Credential, refusal hubv1.Refu
 		tx.touch(c.PoolID)
 		return tx.audit(record{actor: c.actor(), action: ActionCredentialRefusal, pool: c.PoolID, object: c.ID, state: "live", detail: message})
 	})
-}
-
-// EnsureAdmin makes the first admin token, unless there is one already. It gives
-// the token to deliver before it commits: a token that could not be delivered,
-// or whose hub dies meanwhile, was never made.
-func (s *Store) EnsureAdmin(ctx context.Context, deliver func(secret.String) error) error {
-	return s.update(ctx, func(tx *Tx) error {
-		n, _, err := first(ctx, tx, scanInt, "SELECT COUNT(*) FROM admin_tokens WHERE revoked_at IS NULL")
-		if err != nil || n > 0 {
-			return err
-		}
-		text, id := token.New(token.Admin), newID("admin")
-		if _, err := tx.exec("INSERT INTO admin_tokens (id, name, hash, created_at) VALUES (?, 'admin', ?, ?)", id, token.Hash(text.Reveal()), nano(tx.now)); err != nil {
-			return err
-		}
-		if err := tx.audit(record{actor: actorHub, action: ActionAdminCreate, object: id, state: "live"}); err != nil {
-			return err
-		}
-		return deliver(text)
-	})
-}
-
-// AuthAdmin returns the actor of a management token, "user:<name>".
-func (s *Store) AuthAdmin(ctx context.Context, text string) (string, error) {
-	if token.Check(token.Admin, text) != nil {
-		return "", problem.New(hubv1.CodeUnauthenticated, "the bearer token is no management token")
-	}
-	name, found, err := first(ctx, s.reader, scanText, "SELECT name FROM admin_tokens WHERE hash = ? AND revoked_at IS NULL", token.Hash(text))
-	if err == nil && !found {
-		err = problem.New(hubv1.CodeUnauthenticated, "the management token is revoked or was never issued")
-	}
-	return "user:" + name, err
 }
 
 // Key is a request's Idempotency-Key; empty for none.

@@ -21,7 +21,7 @@ func (w *world) project(t testing.TB, name string) {
 
 func (w *world) runOf(t testing.TB, project string) hubv1.Run {
 	t.Helper()
-	run, err := w.s.StartRun(background, admin, []string{admin}, "", hubv1.StartRunRequest{Project: project, Command: []string{"true"}}, store.Undemanding(""))
+	run, err := w.s.StartRun(background, admin, "", hubv1.StartRunRequest{Project: project, Command: []string{"true"}}, store.Undemanding(""))
 	check(t, err)
 	return run
 }

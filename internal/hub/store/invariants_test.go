@@ -214,7 +214,7 @@ func (m *machine) Listen(t *rapid.T) {
 }
 
 func (m *machine) StartRun(t *rapid.T) {
-	run, err := m.s.StartRun(background, admin, nil, "", hubv1.StartRunRequest{
+	run, err := m.s.StartRun(background, admin, "", hubv1.StartRunRequest{
 		Project: rapid.SampledFrom([]string{"app", "lib"}).Draw(t, "project"), Command: []string{"true"}, Failover: rapid.SampledFrom([]string{"", "once", "never"}).Draw(t, "failover"),
 	}, rapid.SampledFrom([]store.Source{store.Undemanding(""), store.Undemanding("abc"), {Unknown: "not reached"}}).Draw(t, "source"))
 	m.refusable(t, err)

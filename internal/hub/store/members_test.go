@@ -89,7 +89,7 @@ func TestARunReachesARunnerOfAnotherMember(t *testing.T) {
 	r := h.runner(t, "key-one1") // it listens to the first
 	listens := h.s.Bus.Subscribe(store.RunnerTopic(r.ID))
 	defer listens.Close()
-	run, err := h.second.StartRun(background, admin, []string{admin}, "", hubv1.StartRunRequest{Project: "app", Command: []string{"true"}}, store.Undemanding(""))
+	run, err := h.second.StartRun(background, admin, "", hubv1.StartRunRequest{Project: "app", Command: []string{"true"}}, store.Undemanding(""))
 	check(t, err)
 	watched := h.second.Bus.Subscribe(store.RunTopic(run.ID))
 	defer watched.Close()
@@ -122,7 +122,7 @@ func TestRunsOfTwoMembersAreHandedOutInOrder(t *testing.T) {
 	members := []*store.Store{h.s, h.second}
 	var want []string
 	for i := range runs {
-		run, err := members[i%2].StartRun(background, admin, nil, "", hubv1.StartRunRequest{Project: "app", Command: []string{"true"}}, store.Undemanding(""))
+		run, err := members[i%2].StartRun(background, admin, "", hubv1.StartRunRequest{Project: "app", Command: []string{"true"}}, store.Undemanding(""))
 		check(t, err)
 		want = append(want, run.ID)
 	}
@@ -409,7 +409,7 @@ func TestLostConnections(t *testing.T) {
 				key := fmt.Sprintf("%d-%d", worker, i)
 				id, tries := "", 0
 				for ; id == "" && tries < 1000; tries++ {
-					run, err := s.StartRun(background, admin, nil, store.Key(key), hubv1.StartRunRequest{Project: "app", Command: []string{key}}, store.Undemanding(""))
+					run, err := s.StartRun(background, admin, store.Key(key), hubv1.StartRunRequest{Project: "app", Command: []string{key}}, store.Undemanding(""))
 					answered <- struct{}{}
 					if err == nil {
 						id = run.ID
@@ -460,7 +460,7 @@ func TestAServerThatIsAway(t *testing.T) {
 	w.furnish(t, 1)
 	sub := s.Bus.Subscribe("anything")
 	server.Crash()
-	_, err = s.StartRun(background, admin, nil, "", hubv1.StartRunRequest{Project: "app", Command: []string{"true"}}, store.Undemanding(""))
+	_, err = s.StartRun(background, admin, "", hubv1.StartRunRequest{Project: "app", Command: []string{"true"}}, store.Undemanding(""))
 	if trouble := store.Trouble(err); trouble == nil || trouble.Code != hubv1.CodeStorageUnavailable && trouble.Code != hubv1.CodeUnavailable {
 		t.Errorf("a change is answered with %v", err)
 	}

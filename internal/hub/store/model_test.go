@@ -73,7 +73,7 @@ func (m *queueModel) Start(t *rapid.T) {
 	if run.unread {
 		source = store.Source{Unknown: "not reached"}
 	}
-	started, err := m.w.s.StartRun(background, admin, nil, "", hubv1.StartRunRequest{Project: "app", Command: []string{"true"}, Failover: run.failover}, source)
+	started, err := m.w.s.StartRun(background, admin, "", hubv1.StartRunRequest{Project: "app", Command: []string{"true"}, Failover: run.failover}, source)
 	check2(t, err)
 	run.id = started.ID
 	m.runs = append(m.runs, run)

@@ -74,9 +74,13 @@ func scanPool(row scanner) (poolRow, error) {
 func findPool(ctx context.Context, q querier, ref string) (poolRow, error) {
 	p, found, err := first(ctx, q, scanPool, selectPools+" WHERE p.name = ? OR p.id = ?", ref, ref)
 	if err == nil && !found {
-		err = problem.New(hubv1.CodeNotFound, "there is no pool %q", ref)
+		err = noPool(ref)
 	}
 	return p, err
+}
+
+func noPool(ref string) *hubv1.Problem {
+	return problem.New(hubv1.CodeNotFound, "there is no pool %q", ref)
 }
 
 // ListPools lists the pools by name; the revoked ones only where asked for.
@@ -114,6 +118,15 @@ func (s *Store) GetPool(ctx context.Context, ref string) (pool hubv1.Pool, feed 
 	return pool, feed, err
 }
 
+// PoolName is the name of a pool that is given by name or id.
+func (s *Store) PoolName(ctx context.Context, ref string) (string, error) {
+	name, found, err := first(ctx, s.reader, scanText, "SELECT name FROM pools WHERE name = ? OR id = ?", ref, ref)
+	if err == nil && !found {
+		err = noPool(ref)
+	}
+	return name, err
+}
+
 func (s *Store) withContacts(ctx context.Context, q querier, row poolRow) (hubv1.Pool, error) {
 	var err error
 	row.Controllers, err = s.contacts(ctx, q, row.ID)
@@ -149,6 +162,9 @@ func (s *Store) CreatePool(ctx context.Context, actor string, key Key, request h
 // makePool inserts a pool or revives a revoked one.
 func (tx *Tx) makePool(actor, name string, definition hubv1.PoolDefinition, source *hubv1.Provenance) (poolRow, error) {
 	ctx := context.Background()
+	if err := tx.within(name, definition); err != nil {
+		return poolRow{}, err
+	}
 	old, found, err := first(ctx, tx, scanPool, selectPools+" WHERE p.name = ?", name)
 	if err != nil {
 		return old, err
@@ -243,6 +259,9 @@ func (tx *Tx) define(actor string, pool poolRow, next hubv1.PoolDefinition) erro
 	if asJSON(pool.PoolDefinition) == asJSON(next) {
 		return nil
 	}
+	if err := tx.within(pool.Name, next); err != nil {
+		return err
+	}
 	if _, err := tx.exec("UPDATE pools SET definition = ?, revision = revision + 1 WHERE id = ?", asJSON(next), pool.ID); err != nil {
 		return err
 	}
@@ -260,6 +279,9 @@ func (s *Store) changePool(ctx context.Context, ref string, change func(*Tx, poo
 	err := s.update(ctx, func(tx *Tx) error {
 		pool, err := findPool(ctx, tx, ref)
 		if err != nil {
+			return err
+		}
+		if err := tx.reaches(pool); err != nil {
 			return err
 		}
 		return change(tx, pool)

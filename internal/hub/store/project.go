@@ -160,6 +160,9 @@ func (s *Store) BindProject(ctx context.Context, actor, ref, executor string, so
 		if err != nil {
 			return err
 		}
+		if err := tx.reaches(row); err != nil {
+			return err
+		}
 		if row.State != hubv1.PoolActive {
 			return problem.New(hubv1.CodePoolRevoked, "pool %s is %s", row.Name, row.State)
 		}

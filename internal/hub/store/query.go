@@ -8,6 +8,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 )
 
@@ -60,6 +61,10 @@ func first[T any](ctx context.Context, q querier, scan func(scanner) (T, error),
 	}
 	return item, true, nil
 }
+
+// places are the placeholders of a list of n values, of which there is one at
+// least.
+func places(n int) string { return strings.Repeat(", ?", n)[2:] }
 
 type scanner interface{ Scan(...any) error }
 

@@ -36,7 +36,7 @@ func TestAPoolMustMeetWhatARunAsksFor(t *testing.T) { both(t, testAPoolMustMeetW
 func testAPoolMustMeetWhatARunAsksFor(t *testing.T) {
 	w := newWorld(t, 5)
 	request := hubv1.StartRunRequest{Project: "app", Command: []string{"true"}}
-	_, err := w.s.StartRun(background, admin, []string{admin}, "", request, asking("hypervisor"))
+	_, err := w.s.StartRun(background, admin, "", request, asking("hypervisor"))
 	if codeOf(err) != hubv1.CodeRequirementsUnmet || !strings.Contains(err.Error(), "hypervisor: true, of which pool gpu declares nothing") {
 		t.Fatalf("a pool that declares nothing: %v", err)
 	}
@@ -44,7 +44,7 @@ func testAPoolMustMeetWhatARunAsksFor(t *testing.T) {
 		t.Fatalf("binding to it: %v", err)
 	}
 	w.declare(t, map[string]bool{"hypervisor": true})
-	waits, err := w.s.StartRun(background, admin, []string{admin}, "", request, asking("hypervisor"))
+	waits, err := w.s.StartRun(background, admin, "", request, asking("hypervisor"))
 	check(t, err)
 	other := w.run(t)
 	if got := w.theProject(t); got.Paused == nil || got.Paused.Runs != 2 || got.Paused.Reason != "pool_capacity" || got.Paused.Message != waits.Reason || got.Dropped != nil {
@@ -123,7 +123,7 @@ func testTheEndOfThePodStandsWithTheRun(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld(t, 5)
-			run, err := w.s.StartRun(background, admin, []string{admin}, "", hubv1.StartRunRequest{
+			run, err := w.s.StartRun(background, admin, "", hubv1.StartRunRequest{
 				Project: "app", Command: []string{"true"}, Failover: hubv1.FailoverNever,
 			}, store.Undemanding(""))
 			check(t, err)
@@ -184,7 +184,7 @@ func TestOfAnOldBuildNothingIsAskedThatItCannotCheck(t *testing.T) {
 func testOfAnOldBuildNothingIsAskedThatItCannotCheck(t *testing.T) {
 	w := newWorld(t, 5)
 	request := hubv1.StartRunRequest{Project: "app", Command: []string{"true"}}
-	unread, err := w.s.StartRun(background, admin, []string{admin}, "", request, store.Source{Unknown: "not reached"})
+	unread, err := w.s.StartRun(background, admin, "", request, store.Source{Unknown: "not reached"})
 	check(t, err)
 	read := w.run(t)
 	old := w.runner(t, "key-one1")

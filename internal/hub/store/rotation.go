@@ -148,6 +148,9 @@ func (s *Store) FinishRotation(ctx context.Context, actor, ref string, request h
 		if err != nil {
 			return err
 		}
+		if err := tx.reaches(pool); err != nil {
+			return err
+		}
 		live, err := s.credentials(ctx, tx, pool.ID, onlyLive)
 		if err != nil {
 			return err
@@ -229,6 +232,9 @@ func (s *Store) RevokeCredential(ctx context.Context, actor, ref, id string) (ou
 	err = s.update(ctx, func(tx *Tx) error {
 		pool, err := findPool(ctx, tx, ref)
 		if err != nil {
+			return err
+		}
+		if err := tx.reaches(pool); err != nil {
 			return err
 		}
 		c, found, err := first(ctx, tx, scanCredential, selectCredentials+" WHERE c.pool_id = ? AND c.id = ?", pool.ID, id)

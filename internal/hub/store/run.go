@@ -74,7 +74,7 @@ func findRun(ctx context.Context, q querier, id string) (runRow, error) {
 // StartRun checks that the run may go to the project's pool, which must meet what
 // the source of its ref asks for, and queues it. A runner that is idle has it
 // when the method returns.
-func (s *Store) StartRun(ctx context.Context, actor string, principals []string, key Key, request hubv1.StartRunRequest, source Source) (hubv1.Run, error) {
+func (s *Store) StartRun(ctx context.Context, actor string, key Key, request hubv1.StartRunRequest, source Source) (hubv1.Run, error) {
 	id := ""
 	err := s.update(ctx, func(tx *Tx) error {
 		var repeated bool
@@ -86,7 +86,7 @@ func (s *Store) StartRun(ctx context.Context, actor string, principals []string,
 		if err != nil {
 			return err
 		}
-		pool, err := tx.poolFor(project, actor, principals)
+		pool, err := tx.poolFor(project, actor)
 		if err != nil {
 			return err
 		}
@@ -145,7 +145,7 @@ func (tx *Tx) queue(actor string, project projectRow, pool poolRow, request hubv
 }
 
 // poolFor is the pool that the project's runs go to, if the person may.
-func (tx *Tx) poolFor(project projectRow, actor string, principals []string) (poolRow, error) {
+func (tx *Tx) poolFor(project projectRow, actor string) (poolRow, error) {
 	if project.poolID == "" {
 		return poolRow{}, problem.New(hubv1.CodeProjectUnbound, "project %s is bound to no pool", project.Name)
 	}
@@ -156,7 +156,7 @@ func (tx *Tx) poolFor(project projectRow, actor string, principals []string) (po
 	if pool.State != hubv1.PoolActive {
 		return pool, problem.New(hubv1.CodePoolRevoked, "pool %s, to which project %s is bound, is %s", pool.Name, project.Name, pool.State)
 	}
-	return pool, tx.admit(pool, project.Name, append([]string{actor}, principals...))
+	return pool, tx.admit(pool, project.Name, project.ID, actor)
 }
 
 // GetRun returns a run.
@@ -186,13 +186,44 @@ func (s *Store) ListRuns(ctx context.Context, project string, limit int) (runs [
 			}
 			where, args = " WHERE r.project_id = ?", append(args, p.ID)
 		}
-		rows, err := collect(ctx, q, scanRun, selectRuns+where+" ORDER BY r.seq DESC LIMIT ?", append(args, limit)...)
-		if err == nil {
-			runs, err = s.shown(ctx, q, rows...)
-		}
+		runs, err = s.listRuns(ctx, q, where, args, limit)
 		return err
 	})
 	return runs, err
+}
+
+// ListRunsOf lists the runs of several projects, given by their ids, newest
+// first.
+func (s *Store) ListRunsOf(ctx context.Context, projects []string, limit int) (runs []hubv1.Run, err error) {
+	args := make([]any, 0, len(projects)+1)
+	for _, id := range projects {
+		args = append(args, id)
+	}
+	if len(args) == 0 {
+		return []hubv1.Run{}, nil
+	}
+	err = s.view(ctx, func(q querier) error {
+		runs, err = s.listRuns(ctx, q, " WHERE r.project_id IN ("+places(len(args))+")", args, limit)
+		return err
+	})
+	return runs, err
+}
+
+func (s *Store) listRuns(ctx context.Context, q querier, where string, args []any, limit int) ([]hubv1.Run, error) {
+	rows, err := collect(ctx, q, scanRun, selectRuns+where+" ORDER BY r.seq DESC LIMIT ?", append(args, limit)...)
+	if err != nil {
+		return nil, err
+	}
+	return s.shown(ctx, q, rows...)
+}
+
+// ProjectOfRun is the project that a run belongs to.
+func (s *Store) ProjectOfRun(ctx context.Context, run string) (hubv1.Project, error) {
+	p, found, err := first(ctx, s.reader, scanProject, selectProjects+" WHERE id = (SELECT project_id FROM runs WHERE id = ?)", run)
+	if err == nil && !found {
+		err = problem.New(hubv1.CodeNotFound, "there is no run %q", run)
+	}
+	return p.Project, err
 }
 
 // CancelRun cancels a queued run at once and asks the runner of another to stop

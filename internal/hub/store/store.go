@@ -122,7 +122,9 @@ type Store struct {
 
 	present presence
 	uses    uses
-	members members
+	// tokenUses is uses for users' tokens.
+	tokenUses uses
+	members   members
 
 	uptime func() time.Duration
 	// databaseClock says that times are by the database's clock.

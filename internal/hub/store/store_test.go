@@ -96,7 +96,7 @@ func (w *world) furnish(t testing.TB, maximum int32) {
 
 func (w *world) run(t testing.TB) hubv1.Run {
 	t.Helper()
-	run, err := w.s.StartRun(context.Background(), admin, []string{admin}, "", hubv1.StartRunRequest{Project: "app", Command: []string{"true"}}, store.Undemanding(""))
+	run, err := w.s.StartRun(context.Background(), admin, "", hubv1.StartRunRequest{Project: "app", Command: []string{"true"}}, store.Undemanding(""))
 	check(t, err)
 	return run
 }
@@ -233,8 +233,8 @@ func testTheFirstAdminTokenIsMadeOnce(t *testing.T) {
 	if len(tokens) != 1 {
 		t.Fatalf("%d tokens were delivered", len(tokens))
 	}
-	if who, err := s.AuthAdmin(ctx, tokens[0]); err != nil || who != admin {
-		t.Fatalf("AuthAdmin: %q, %v", who, err)
+	if who, err := s.AuthUser(ctx, tokens[0]); err != nil || who.Actor() != admin {
+		t.Fatalf("AuthUser: %q, %v", who.User, err)
 	}
 }
 
@@ -433,7 +433,7 @@ func testRevokingStopsEverything(t *testing.T) {
 	if _, err := w.s.Heartbeat(ctx, idle); codeOf(err) != hubv1.CodeRunnerRetired {
 		t.Fatalf("its idle runner: %v", err)
 	}
-	if _, err := w.s.StartRun(ctx, admin, nil, "", hubv1.StartRunRequest{Project: "app", Command: []string{"x"}}, store.Undemanding("")); codeOf(err) != hubv1.CodePoolRevoked {
+	if _, err := w.s.StartRun(ctx, admin, "", hubv1.StartRunRequest{Project: "app", Command: []string{"x"}}, store.Undemanding("")); codeOf(err) != hubv1.CodePoolRevoked {
 		t.Fatalf("starting a run on it: %v", err)
 	}
 	back, err := w.s.CreatePool(ctx, admin, "", hubv1.CreatePoolRequest{Name: "gpu", PoolDefinition: hubv1.PoolDefinition{MaxRunners: 1}})
@@ -466,15 +466,15 @@ func testRequestsAreRecognisedByTheirKey(t *testing.T) {
 	w := newWorld(t, 1)
 	ctx := context.Background()
 	request := hubv1.StartRunRequest{Project: "app", Command: []string{"true"}}
-	one, err := w.s.StartRun(ctx, admin, nil, "k1", request, store.Undemanding(""))
+	one, err := w.s.StartRun(ctx, admin, "k1", request, store.Undemanding(""))
 	check(t, err)
-	two, err := w.s.StartRun(ctx, admin, nil, "k1", request, store.Undemanding(""))
+	two, err := w.s.StartRun(ctx, admin, "k1", request, store.Undemanding(""))
 	check(t, err)
 	if one.ID != two.ID {
 		t.Fatal("the repeated request made another run")
 	}
 	request.Command = []string{"false"}
-	if _, err := w.s.StartRun(ctx, admin, nil, "k1", request, store.Undemanding("")); codeOf(err) != hubv1.CodeConflict {
+	if _, err := w.s.StartRun(ctx, admin, "k1", request, store.Undemanding("")); codeOf(err) != hubv1.CodeConflict {
 		t.Fatalf("another request with the key: %v", err)
 	}
 	first, err := w.s.CreateCredential(ctx, admin, "k2", "gpu")
@@ -485,7 +485,7 @@ func testRequestsAreRecognisedByTheirKey(t *testing.T) {
 		t.Fatal("the repeated request did not return the record without its secret")
 	}
 	w.clock.Step(25 * time.Hour)
-	three, err := w.s.StartRun(ctx, admin, nil, "k1", request, store.Undemanding(""))
+	three, err := w.s.StartRun(ctx, admin, "k1", request, store.Undemanding(""))
 	check(t, err)
 	if three.ID == one.ID {
 		t.Fatal("the key is remembered for ever")
@@ -501,10 +501,10 @@ func testAudience(t *testing.T) {
 	_, err := w.s.UpdatePool(ctx, admin, "gpu", 0, hubv1.UpdatePoolRequest{Audience: &audience})
 	check(t, err)
 	request := hubv1.StartRunRequest{Project: "app", Command: []string{"true"}}
-	if _, err := w.s.StartRun(ctx, admin, []string{admin, "role:admin"}, "", request, store.Undemanding("")); codeOf(err) != hubv1.CodeAudience {
+	if _, err := w.s.StartRun(ctx, admin, "", request, store.Undemanding("")); codeOf(err) != hubv1.CodeAudience {
 		t.Fatalf("who is not in the audience: %v", err)
 	}
-	_, err = w.s.StartRun(ctx, "user:eve", []string{"user:eve"}, "", request, store.Undemanding(""))
+	_, err = w.s.StartRun(ctx, "user:eve", "", request, store.Undemanding(""))
 	check(t, err)
 }
 
@@ -518,12 +518,12 @@ func testThePoolsOwnerMustBeAbleToReadTheProject(t *testing.T) {
 	check(t, w.s.EnsureAdmin(ctx, func(secret.String) error { return nil }))
 	request := hubv1.StartRunRequest{Project: "app", Command: []string{"true"}}
 	for owner, want := range map[string]hubv1.Code{
-		"": "", admin: "", store.RoleAdmin: "",
+		"": "", admin: "", "role:admin": "",
 		"user:alice@example.com": hubv1.CodeOwner, "group:ml": hubv1.CodeOwner, "role:reader": hubv1.CodeOwner,
 	} {
 		_, err := w.s.UpdatePool(ctx, admin, "gpu", 0, hubv1.UpdatePoolRequest{Owner: &owner})
 		check(t, err)
-		_, err = w.s.StartRun(ctx, admin, []string{admin}, "", request, store.Undemanding(""))
+		_, err = w.s.StartRun(ctx, admin, "", request, store.Undemanding(""))
 		if codeOf(err) != want || want != "" && !strings.Contains(err.Error(), owner) {
 			t.Errorf("on a pool of %q: %v", owner, err)
 		}

@@ -169,7 +169,7 @@ func TestAFullDatabaseLosesNothingAndRecovers(t *testing.T) {
 		var group sync.WaitGroup
 		for range 8 {
 			group.Go(func() {
-				got, err := s.StartRun(background, admin, []string{admin}, "", hubv1.StartRunRequest{
+				got, err := s.StartRun(background, admin, "", hubv1.StartRunRequest{
 					Project: "app", Command: []string{strings.Repeat("x", 20000)},
 				}, store.Undemanding(""))
 				mu.Lock()

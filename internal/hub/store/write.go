@@ -34,14 +34,18 @@ type Tx struct {
 	topics      map[string]struct{}
 	events      []Event
 	names       map[string]string // pool id → name
-	hurry       bool              // the change may have brought a nearer deadline
-	wrote       bool              // some row changed
+	// caller is the user that the change is made for; nil for everybody else's.
+	caller *Caller
+	// standings: user's name → its groups and roles, as far as they were asked for.
+	standings map[string]standing
+	hurry     bool // the change may have brought a nearer deadline
+	wrote     bool // some row changed
 }
 
 // update runs fn in a transaction and returns when it is on disk. Several wait
 // for one commit; each is rolled back alone if its fn returns an error.
 func (s *Store) update(ctx context.Context, fn func(*Tx) error) error {
-	r := &request{fn: fn, done: make(chan struct{})}
+	r := &request{fn: as(ctx, fn), done: make(chan struct{})}
 	select {
 	case s.requests <- r:
 	case <-ctx.Done():

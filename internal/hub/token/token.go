@@ -29,8 +29,11 @@ const (
 	Runner Kind = "cloop_run1_"
 	// Session is a runner's credential after enrollment.
 	Session Kind = "cloop_ses1_"
-	// Admin is a person's or a CI system's token for the management API.
+	// Admin is the first user's token for the management API, which the hub makes
+	// by itself.
 	Admin Kind = "cloop_adm1_"
+	// User is a person's or a CI system's token for the management API.
+	User Kind = "cloop_usr1_"
 )
 
 const (
@@ -72,7 +75,9 @@ func Check(kind Kind, text string) error {
 }
 
 // Hash is what the hub stores instead of the token: the hex of its SHA-256. A
-// token has 256 random bits, so no slow hash is needed.
+// token has 256 random bits, so no slow hash is needed. Tokens are found by their
+// hash, so no comparison of theirs takes longer for one that is nearly right:
+// whoever sends guesses cannot choose what they hash to.
 func Hash(text string) string {
 	h := sha256.Sum256([]byte(text))
 	return hex.EncodeToString(h[:])

@@ -1,0 +1,272 @@
+package store
+
+import (
+	"context"
+	"database/sql"
+	"time"
+
+	"cloop.dev/cloop/apis/hubv1"
+	"cloop.dev/cloop/internal/count"
+	"cloop.dev/cloop/internal/hub/access"
+	"cloop.dev/cloop/internal/hub/problem"
+	"cloop.dev/cloop/internal/hub/token"
+	"cloop.dev/cloop/internal/secret"
+)
+
+// tokenRow is a user's token; its hash is read by nobody.
+type tokenRow struct{ hubv1.Token }
+
+const selectTokens = `SELECT id, user_name, name, scopes, ceiling, created_by, created_at, expires_at, revoked_at, last_used_at FROM tokens`
+
+func scanToken(row scanner) (tokenRow, error) {
+	var (
+		t                      tokenRow
+		scopes                 string
+		ceiling                sql.NullString
+		created                int64
+		expires, revoked, used sql.NullInt64
+	)
+	if err := row.Scan(&t.ID, &t.User, &t.Name, &scopes, &ceiling, &t.CreatedBy, &created, &expires, &revoked, &used); err != nil {
+		return t, err
+	}
+	t.CreatedAt = fromNano(created)
+	t.ExpiresAt, t.RevokedAt, t.LastUsedAt = optionalTime(expires), optionalTime(revoked), optionalTime(used)
+	if ceiling.Valid {
+		t.Ceiling = &hubv1.Ceiling{}
+		if err := fromJSON(ceiling.String, t.Ceiling); err != nil {
+			return t, err
+		}
+	}
+	return t, fromJSON(scopes, &t.Scopes)
+}
+
+// maxTokens bounds how many live tokens a user has.
+const maxTokens = 200
+
+// insertToken stores a token's hash and says so in the audit trail.
+func (tx *Tx) insertToken(actor string, text secret.String, t hubv1.Token) error {
+	var ceiling, expires any
+	if t.Ceiling != nil {
+		ceiling = asJSON(t.Ceiling)
+	}
+	if t.ExpiresAt != nil {
+		expires = nano(*t.ExpiresAt)
+	}
+	scopes := t.Scopes
+	if scopes == nil {
+		scopes = []hubv1.Permission{}
+	}
+	if _, err := tx.exec(`INSERT INTO tokens (id, user_name, name, hash, scopes, ceiling, created_by, created_at, expires_at)
+		VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)`,
+		t.ID, t.User, t.Name, token.Hash(text.Reveal()), asJSON(scopes), ceiling, t.CreatedBy, nano(tx.now), expires); err != nil {
+		return err
+	}
+	bounds := struct {
+		Scopes    []hubv1.Permission `json:"scopes,omitempty"`
+		Ceiling   *hubv1.Ceiling     `json:"ceiling,omitempty"`
+		ExpiresAt *time.Time         `json:"expiresAt,omitempty"`
+	}{t.Scopes, t.Ceiling, t.ExpiresAt}
+	return tx.audit(record{actor: actor, action: ActionTokenCreate, object: t.ID, state: "live", detail: access.User(t.User) + " " + t.Name + " " + asJSON(bounds)})
+}
+
+// CreateToken makes a token, which is shown this once. A repeated request gets
+// the first one's record.
+func (s *Store) CreateToken(ctx context.Context, caller Caller, key Key, request hubv1.CreateTokenRequest) (out hubv1.Token, err error) {
+	if request.User == "" {
+		request.User = caller.User
+	}
+	actor := caller.Actor()
+	err = s.update(ctx, func(tx *Tx) error {
+		bg := context.Background()
+		if id, repeated, err := tx.repeats(actor, key, request); err != nil {
+			return err
+		} else if repeated {
+			row, _, err := first(bg, tx, scanToken, selectTokens+" WHERE id = ?", id)
+			out = row.Token
+			return err
+		}
+		if _, err := findUser(bg, tx, request.User); err != nil {
+			return err
+		}
+		scopes, err := tokenScopes(caller, request, tx.now)
+		if err != nil {
+			return err
+		}
+		live, _, err := first(bg, tx, scanInt, "SELECT COUNT(*) FROM tokens WHERE user_name = ? AND revoked_at IS NULL AND (expires_at IS NULL OR expires_at > ?)",
+			request.User, nano(tx.now))
+		if err != nil {
+			return err
+		}
+		if live >= maxTokens {
+			p := problem.New(hubv1.CodeConflict, "user %s has %s, which is as many as one may have", request.User, count.Of(live, "token"))
+			p.Remedy = "revoke those that nobody uses: `cloop hub token list`"
+			return p
+		}
+		text := token.New(token.User)
+		out = hubv1.Token{
+			ID: newID("token"), Name: request.Name, User: request.User, Scopes: scopes, Ceiling: request.Ceiling,
+			CreatedBy: actor, CreatedAt: tx.now, ExpiresAt: request.ExpiresAt,
+		}
+		if err := tx.insertToken(actor, text, out); err != nil {
+			return err
+		}
+		if err := tx.remember(actor, key, request, out.ID); err != nil {
+			return err
+		}
+		out.Secret = text.Reveal()
+		return nil
+	})
+	if err != nil {
+		return hubv1.Token{}, err
+	}
+	return out, nil
+}
+
+// tokenScopes are the scopes of a token to make. It never gives more than its
+// maker has, for as long as that one's token lasts.
+func tokenScopes(caller Caller, request hubv1.CreateTokenRequest, now time.Time) ([]hubv1.Permission, error) {
+	scopes := request.Scopes
+	forbidden := func(remedy, format string, args ...any) error {
+		p := problem.New(hubv1.CodeForbidden, format, args...)
+		p.Remedy = remedy
+		return p
+	}
+	mine := caller.Token
+	switch until := request.ExpiresAt; {
+	case mine.Ceiling != nil:
+		return nil, forbidden("use a token without one", "token %s has a ceiling and makes no tokens", mine.ID)
+	case until != nil && !until.After(now):
+		return nil, problem.New(hubv1.CodeInvalid, "the token would have expired at %s already", until.UTC().Format(time.RFC3339))
+	case mine.ExpiresAt != nil && (until == nil || until.After(*mine.ExpiresAt)):
+		return nil, forbidden("let it expire no later, or use a token that lasts longer",
+			"token %s, which asks, expires at %s, and makes none that lasts longer", mine.ID, mine.ExpiresAt.Format(time.RFC3339))
+	}
+	if request.User == caller.User {
+		if len(scopes) == 0 {
+			return mine.Scopes, nil
+		}
+		for _, p := range scopes {
+			if !caller.Rights.MayAnywhere(p) {
+				return nil, caller.mayGive([]hubv1.Permission{p}, "", "the token")
+			}
+		}
+		return scopes, nil
+	}
+	if err := caller.mayGive([]hubv1.Permission{hubv1.PermissionAccessManage}, "", "a token for somebody else"); err != nil {
+		return nil, err
+	}
+	if len(scopes) == 0 {
+		scopes = caller.Rights.Everywhere()
+	}
+	return scopes, caller.mayGive(scopes, "", "the token")
+}
+
+// ListTokens lists a user's tokens, newest first, or everybody's where no user
+// is named; those that are over only where asked for.
+func (s *Store) ListTokens(ctx context.Context, user string, over bool) ([]hubv1.Token, error) {
+	where, args := " WHERE (? = '' OR user_name = ?)", []any{user, user}
+	if !over {
+		where += " AND revoked_at IS NULL AND (expires_at IS NULL OR expires_at > ?)"
+		args = append(args, nano(s.clock.Now()))
+	}
+	rows, err := collect(ctx, s.reader, scanToken, selectTokens+where+" ORDER BY created_at DESC, id", args...)
+	out := make([]hubv1.Token, 0, len(rows))
+	for _, row := range rows {
+		out = append(out, row.Token)
+	}
+	return out, err
+}
+
+// RevokeToken ends a token at once: nothing is written for it afterwards. One
+// who is not to see other people's tokens finds only its own.
+func (s *Store) RevokeToken(ctx context.Context, caller Caller, id string) error {
+	return s.update(ctx, func(tx *Tx) error {
+		row, found, err := first(context.Background(), tx, scanToken, selectTokens+" WHERE id = ?", id)
+		if err != nil {
+			return err
+		}
+		if !found || row.User != caller.User && !caller.Rights.May(hubv1.PermissionAccessManage, "") {
+			return problem.New(hubv1.CodeNotFound, "there is no token %q", id)
+		}
+		if row.RevokedAt != nil {
+			return nil
+		}
+		if row.User != caller.User {
+			if err := tx.mayTakeFrom(access.User(row.User)); err != nil {
+				return err
+			}
+		}
+		return tx.revokeToken(caller.Actor(), row, "")
+	})
+}
+
+func (tx *Tx) revokeToken(actor string, t tokenRow, why string) error {
+	tx.store.tokenUses.forget(t.ID)
+	if _, err := tx.exec("UPDATE tokens SET revoked_at = ? WHERE id = ?", nano(tx.now), t.ID); err != nil {
+		return err
+	}
+	return tx.audit(record{actor: actor, action: ActionTokenRevoke, object: t.ID, state: "revoked", detail: why})
+}
+
+// adminUser is the user that the hub makes at its first start.
+const adminUser = "admin"
+
+// EnsureAdmin makes the first user, with the role that may do everything, and
+// its token, unless there is a user already. It gives the token to deliver
+// before it commits: a token that could not be delivered, or whose hub dies
+// meanwhile, was never made.
+func (s *Store) EnsureAdmin(ctx context.Context, deliver func(secret.String) error) error {
+	return s.update(ctx, func(tx *Tx) error {
+		n, _, err := first(context.Background(), tx, scanInt, "SELECT COUNT(*) FROM users")
+		if err != nil || n > 0 {
+			return err
+		}
+		return tx.makeAdmin(actorHub, deliver)
+	})
+}
+
+// ResetAdmin replaces the tokens of the first user by a new one and gives it its
+// role back: for whoever holds the hub's machine and has lost every token.
+func (s *Store) ResetAdmin(ctx context.Context, deliver func(secret.String) error) error {
+	return s.update(ctx, func(tx *Tx) error {
+		live, err := collect(context.Background(), tx, scanToken, selectTokens+" WHERE user_name = ? AND revoked_at IS NULL", adminUser)
+		if err != nil {
+			return err
+		}
+		for _, t := range live {
+			if err := tx.revokeToken(actorOperator, t, "the admin token was reset at the hub's machine"); err != nil {
+				return err
+			}
+		}
+		return tx.makeAdmin(actorOperator, deliver)
+	})
+}
+
+// makeAdmin makes what is missing of the first user, and a token for it.
+func (tx *Tx) makeAdmin(actor string, deliver func(secret.String) error) error {
+	made, err := tx.exec(insertUser, adminUser, nano(tx.now))
+	if err != nil {
+		return err
+	}
+	subject := access.User(adminUser)
+	if made > 0 {
+		if err := tx.audit(record{actor: actor, action: ActionUserCreate, object: subject, state: "live"}); err != nil {
+			return err
+		}
+	}
+	given, err := tx.exec(`INSERT INTO role_bindings (subject, role, project_id, created_at) VALUES (?, ?, '', ?)
+		ON CONFLICT (subject, role, project_id) DO NOTHING`, subject, access.RoleAdmin, nano(tx.now))
+	if err != nil {
+		return err
+	}
+	if given > 0 {
+		if err := tx.audit(record{actor: actor, action: ActionRoleGive, object: access.Role(access.RoleAdmin), detail: subject}); err != nil {
+			return err
+		}
+	}
+	text := token.New(token.Admin)
+	if err := tx.insertToken(actor, text, hubv1.Token{ID: newID("token"), Name: "admin", User: adminUser, CreatedBy: actor}); err != nil {
+		return err
+	}
+	return deliver(text)
+}
