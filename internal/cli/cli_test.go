@@ -38,6 +38,9 @@ func cloop(t *testing.T, args ...string) result {
 
 func cloopReading(t *testing.T, stdin string, args ...string) result {
 	t.Helper()
+	if !strings.HasPrefix(os.Getenv("XDG_CONFIG_HOME"), os.TempDir()) {
+		t.Setenv("XDG_CONFIG_HOME", t.TempDir()) // not the login of whoever runs the tests
+	}
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	var stdout, stderr bytes.Buffer
@@ -172,7 +175,7 @@ func TestErrorsSayWhatToDo(t *testing.T) {
 		},
 		"no hub": {
 			[]string{"run", "list"},
-			"cloop: no hub: name one with --hub URL or CLOOP_HUB\n",
+			"cloop: no hub: name one with --hub URL or CLOOP_HUB, or log in with `cloop login`\n",
 		},
 		"no token": {
 			[]string{"--hub", "https://hub.example.com", "run", "list"},

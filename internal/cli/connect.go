@@ -44,21 +44,30 @@ func (o *options) fromEnvironment(flags *pflag.FlagSet) {
 	o.tokenNamed = flags.Changed("token-file")
 }
 
-// connect makes the client of the hub that flags and environment name.
+// connect makes the client of the hub that flags, environment or login name.
 func (a *app) connect() (*hubclient.Client, error) {
-	o := hubclient.Options{
-		URL:       a.options.hub,
-		Pin:       a.options.hubPin,
-		UserAgent: "cloop/" + buildVersion().Version,
+	kept, err := a.options.fromLogin()
+	if err != nil {
+		return nil, err
 	}
-	if o.URL == "" {
-		return nil, errors.New("no hub: name one with --hub URL or " + envHub)
+	if a.options.hub == "" {
+		return nil, errors.New("no hub: name one with --hub URL or " + envHub + ", or log in with `cloop login`")
+	}
+	token, err := a.token(kept)
+	if err != nil {
+		return nil, err
+	}
+	return a.connectAs(token)
+}
+
+// connectAs makes the client of the hub that the options name.
+func (a *app) connectAs(token secret.String) (*hubclient.Client, error) {
+	o := hubclient.Options{
+		URL: a.options.hub, Pin: a.options.hubPin, Token: token,
+		UserAgent: "cloop/" + buildVersion().Version,
 	}
 	var err error
 	if o.CABundle, err = a.caBundle(); err != nil {
-		return nil, err
-	}
-	if o.Token, err = a.token(); err != nil {
 		return nil, err
 	}
 	return hubclient.New(o)
@@ -77,8 +86,9 @@ func (a *app) caBundle() ([]byte, error) {
 	return bundle, nil
 }
 
-// token reads the token from where it may stand: never an argument.
-func (a *app) token() (secret.String, error) {
+// token reads the token from where it may stand: never an argument. The one of a
+// login is the last resort.
+func (a *app) token(kept *login) (secret.String, error) {
 	name := a.options.tokenFile
 	if !a.options.tokenNamed {
 		token := os.Getenv(envToken)
@@ -90,6 +100,9 @@ func (a *app) token() (secret.String, error) {
 		case token != "":
 			return oneLineSecret("the token", envToken, []byte(token))
 		}
+	}
+	if name == "" && kept != nil && !a.options.tokenNamed {
+		return oneLineSecret("the token", "the login", []byte(kept.Token))
 	}
 	if name == "" {
 		return secret.String{}, errors.New("no token for the hub: name a file with --token-file, or set " + envToken + " or " + envTokenFile)

@@ -39,20 +39,28 @@ func (p *credentialPlace) at(pool string, hints *hubv1.InstallHints) error {
 	if err := p.Check(); err != nil {
 		return err
 	}
-	if p.file == "" {
+	return reserve("the credential's file", p.file)
+}
+
+// reserve makes a file for what is shown once, unless its name is empty.
+func reserve(what, name string) error {
+	if name == "" {
 		return nil
 	}
-	file, err := os.OpenFile(p.file, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+	file, err := os.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
 	if err != nil {
-		return fmt.Errorf("make the credential's file: %w", err)
+		return fmt.Errorf("make %s: %w", what, err)
 	}
 	return file.Close()
 }
 
 // release takes back the file that at made, after a mint that failed.
-func (p *credentialPlace) release() {
-	if p.file != "" {
-		_ = os.Remove(p.file)
+func (p *credentialPlace) release() { release(p.file) }
+
+// release takes back what reserve made.
+func release(name string) {
+	if name != "" {
+		_ = os.Remove(name)
 	}
 }
 

@@ -20,7 +20,12 @@ func (a *app) newHubCommand() *cobra.Command {
 	cmd := &cobra.Command{Use: "hub", Short: "The hub: it knows pools, projects and runs"}
 	serve := a.newHubServeCommand()
 	textOnly(serve)
-	cmd.AddCommand(serve, a.newHubPinCommand(), a.newHubDoctorCommand())
+	reset := a.newHubResetAdminCommand()
+	textOnly(reset)
+	cmd.AddCommand(
+		serve, a.newHubPinCommand(), a.newHubDoctorCommand(), reset,
+		a.newUserCommand(), a.newGroupCommand(), a.newRoleCommand(), a.newTokenCommand(), a.newWhoamiCommand(), a.newAuditCommand(),
+	)
 	return cmd
 }
 
@@ -46,7 +51,12 @@ The configuration file names the fleet repositories that the hub follows:
       username: hub                 # with passwordFile, for a private one
       passwordFile: /etc/cloop/git-password
       caFile: /etc/cloop/git-ca.pem
-      allow: {names: ["ml-*"], maxRunners: 50}
+      allow:                        # what its committers can define
+        names: ["ml-*"]
+        maxRunners: 50
+        labels: ["gpu=*"]
+        audience: ["group:ml-*"]
+        owners: ["group:ml-*"]
 
 how it looks at the repositories of projects, which it asks what a run needs
 of its runner; what it cannot read, the runner finds out:
@@ -63,7 +73,14 @@ it. Nothing that is not over is ever removed:
     runs: 90d                       # after their end, but always
     runsPerProject: 100             # the newest ones of each project
     runners: 7d                     # after they were retired
-    audit: 365d                     # of runs and runners; the rest is kept`,
+    audit: 365d                     # of runs and runners; the rest is kept
+
+and how often the hub serves one client, here with the defaults:
+
+  limits:
+    users: {perSecond: 200, burst: 2000}      # of one token
+    machines: {perSecond: 1000, burst: 5000}  # of one controller or runner
+    failures: {perSecond: 1, burst: 60}       # of one address, not accepted`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			o.Log, o.Build = a.logger(), buildVersion().Version
@@ -106,6 +123,34 @@ it. Nothing that is not over is ever removed:
 	} {
 		flags.DurationVar(setting.value, setting.name, setting.other, setting.usage)
 	}
+	return cmd
+}
+
+func (a *app) newHubResetAdminCommand() *cobra.Command {
+	var o hub.Options
+	var databaseFile string
+	cmd := &cobra.Command{
+		Use:   "reset-admin --data-dir DIR",
+		Short: "Replace the tokens of user admin, at the hub's machine while the hub is stopped",
+		Long: `Replace the tokens of user admin by a new one and give the user the role admin
+back: for whoever has lost every token that may do so. The hub must be stopped,
+and the audit trail says that it was done.`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			o.Log = a.logger()
+			var err error
+			if o.DatabaseURL, err = a.databaseURL("", databaseFile); err != nil {
+				return err
+			}
+			if err := hub.ResetAdmin(cmd.Context(), o); err != nil {
+				return fmt.Errorf("reset the admin token: %w", err)
+			}
+			return nil
+		},
+	}
+	cmd.Flags().StringVar(&o.DataDir, "data-dir", "", "`DIR` of the hub")
+	cmd.Flags().StringVar(&databaseFile, "database-url-file", "", "`FILE` with the URL of the hub's PostgreSQL database ($"+envDatabaseURL+" holds the URL itself)")
+	cmd.Flags().StringVar(&o.AdminTokenFile, "admin-token-file", "", "`FILE` for the new token (default: shown once on standard output)")
 	return cmd
 }
 

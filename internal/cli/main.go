@@ -96,6 +96,8 @@ differ is always on display.`,
 		a.newProjectCommand(),
 		a.newRunCommand(),
 		a.newFleetCommand(),
+		a.newLoginCommand(),
+		a.newLogoutCommand(),
 		a.newVersionCommand(),
 	)
 	root.SetHelpCommand(newHelpCommand())
