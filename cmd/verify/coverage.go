@@ -8,6 +8,7 @@ import (
 	"os"
 	"path"
 	"path/filepath"
+	"regexp"
 	"strings"
 )
 
@@ -32,7 +33,37 @@ func coverage(root string) ([]string, error) {
 	if err != nil {
 		return nil, err
 	}
-	return checkCoverage(lines, tests), nil
+	claims, err := readLines(root, threatModel)
+	if err != nil {
+		return nil, err
+	}
+	return append(checkCoverage(lines, tests), checkClaims(claims, tests)...), nil
+}
+
+// threatModel claims what nobody can do; each row of its tables names the tests
+// that show it, as coverageFile does.
+const threatModel = "docs/threat-model.md"
+
+// shownBy matches a test that a claim names.
+var shownBy = regexp.MustCompile("`([a-z0-9/_]+\\.(?:Test|Fuzz)\\w+)`")
+
+func checkClaims(lines []string, tests map[string]bool) []string {
+	var problems []string
+	for i, line := range lines {
+		if !strings.HasPrefix(line, "| ") || strings.HasPrefix(line, "| ---") || strings.HasSuffix(line, "| shown by |") {
+			continue
+		}
+		named := shownBy.FindAllStringSubmatch(line, -1)
+		if len(named) == 0 {
+			problems = append(problems, fmt.Sprintf("%s:%d: a claim without a test", threatModel, i+1))
+		}
+		for _, name := range named {
+			if !tests[name[1]] {
+				problems = append(problems, fmt.Sprintf("%s:%d: there is no test %s", threatModel, i+1, name[1]))
+			}
+		}
+	}
+	return problems
 }
 
 func checkCoverage(lines []string, tests map[string]bool) []string {

@@ -2,8 +2,8 @@
 // that its documents tell the truth where a program can know:
 //
 //   - generated: `make generate` in a copy of the tree changes nothing;
-//   - coverage: docs/spec-coverage.tsv is well formed, and every test that it
-//     names exists;
+//   - coverage: docs/spec-coverage.tsv is well formed, and every test that it or
+//     docs/threat-model.md names exists;
 //   - links: every relative link in a Markdown document leads to a file.
 //
 // It runs in the repository's root, prints every problem, and never writes

@@ -30,6 +30,18 @@ func TestCoverageNamesEveryProblem(t *testing.T) {
 	}
 }
 
+func TestClaimsWithoutATestAreNamed(t *testing.T) {
+	tests := map[string]bool{"internal/hub.TestThere": true}
+	got := checkClaims([]string{
+		"| cannot | shown by |", "| --- | --- |",
+		"| do this | `internal/hub.TestThere` |", "| do that | `internal/hub.TestGone` |", "| do more | trust us |", "It can do the rest.",
+	}, tests)
+	want := []string{"docs/threat-model.md:4: there is no test internal/hub.TestGone", "docs/threat-model.md:5: a claim without a test"}
+	if !slices.Equal(got, want) {
+		t.Errorf("problems are\n%q, want\n%q", got, want)
+	}
+}
+
 func TestDifferencesNameFileAndLine(t *testing.T) {
 	before := map[string][]byte{"same": []byte("a"), "changed": []byte("a\nb\nc"), "removed": nil}
 	after := map[string][]byte{"same": []byte("a"), "changed": []byte("a\nx\nc"), "made": nil}
