@@ -40,6 +40,9 @@ func Decode(file string, data []byte) ([]Document, []Problem) {
 	if bytes.HasPrefix(data, []byte("\xff\xfe")) || bytes.HasPrefix(data, []byte("\xfe\xff")) {
 		return nil, []Problem{syntaxAt(&yamlv3.Node{}, file, "the text is UTF-16", "save it as UTF-8")}
 	}
+	if bytes.HasPrefix(data, []byte(lfsPointer)) {
+		return nil, []Problem{syntaxAt(&yamlv3.Node{}, file, "the file is a pointer of Git LFS, not the text", "commit the text itself (`git lfs untrack`): hub and clusters do not fetch from LFS")}
+	}
 	var documents []Document
 	var problems []Problem
 	parts, syntax := split(file, withoutMarks(data))
@@ -113,11 +116,7 @@ func splitYAML(file string, data []byte) ([]part, *Problem) {
 			break
 		}
 		if err != nil {
-			line, message := yamlError(err, 0)
-			syntax = &Problem{
-				Rule: RuleSyntax, Severity: SeverityError, File: file, Line: brokenLine(data, line), Column: 1,
-				Message: message, Hint: "documents after this line were not read",
-			}
+			syntax = syntaxOf(file, data, err)
 			break
 		}
 		parts = append(parts, part{node: root, line: max(root.Line, 1)})

@@ -133,6 +133,8 @@ func TestFleetCheckOfNothingIsNoAnswer(t *testing.T) {
 		"cloop: nothing to check in docs: there is no kustomization and no YAML document; name a directory or file that has some\n")
 	cloop(t, "fleet", "check", "other").want(t, 2, "1 root, 1 document, 0 pools\n",
 		"cloop: nothing was checked: no document in other is of cloop.dev; name the directory that has the pools\n")
+	edit(t, filepath.Join(dir, "broken/kustomization.yaml"), "resorces: []\n")
+	cloop(t, "fleet", "check", "broken").want(t, 1, "broken/kustomization.yaml:1:1: kustomize has no field resorces (did you mean resources?) [build]\n1 root, 0 documents, 0 pools: 1 error, 0 warnings\n", "")
 	if got := cloop(t, "fleet", "check", "docs", "-o", "json"); got.code != 2 || !strings.Contains(got.stdout, `"ok": false`) {
 		t.Errorf("exit code %d, stdout %s", got.code, got.stdout)
 	}

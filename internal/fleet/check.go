@@ -127,6 +127,11 @@ func (o Checking) Check(ctx context.Context, root string, paths ...string) (*Rep
 	}
 	c.governed(ctx, b, o.Clock, len(paths) == 0)
 	c.government.base = &baseline{renderer: o.Base}
+	appliers, err := b.appliers(ctx)
+	if err != nil {
+		return nil, err
+	}
+	c.appliers = &appliers
 	for _, at := range roots {
 		if err := c.root(ctx, b, at); err != nil {
 			return nil, err

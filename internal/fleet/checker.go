@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"runtime"
+	"slices"
 	"strings"
 
 	"golang.org/x/sync/errgroup"
@@ -38,6 +39,8 @@ type checker struct {
 	hubPools []*half
 	// named are the hub pools that the halves speak of.
 	named map[string]bool
+	// appliers of the repository; nil where a PoolSync is who asks.
+	appliers *[]applier
 }
 
 func newChecker(v *schemas.Validator) *checker {
@@ -69,7 +72,7 @@ func (c *checker) root(ctx context.Context, b *builder, at root) error {
 		return err
 	}
 	if len(out.objects) == 0 && len(out.problems) == 0 {
-		out.problems = append(out.problems, located(broken(RuleEmptyRoot, "it has nothing to apply"), at.kustomization))
+		out.problems = append(out.problems, b.nothing(at.kustomization))
 	}
 	if !out.hasVariables() {
 		c.kustomized(at, variant{}, out)
@@ -96,14 +99,21 @@ func (c *checker) each(ctx context.Context, b *builder, at root, check func(vari
 
 func (c *checker) kustomized(at root, v variant, out *rendering) {
 	r := c.begin(at.name(v), v.variables)
-	r.path, r.together = at.path, true
+	r.path, r.together, r.applicant = at.path, true, c.applicantOf(at.path)
 	r.rendering(out)
 	r.end()
 }
 
+func (c *checker) applicantOf(root string) applicant {
+	if c.appliers == nil {
+		return poolSync
+	}
+	return applicantOf(*c.appliers, root)
+}
+
 func (c *checker) plainRoot(ctx context.Context, b *builder, at root, v variant) error {
 	r := c.begin(at.name(v), v.variables)
-	r.path, r.together = at.path, at.applied
+	r.path, r.together, r.applicant = at.path, at.applied, c.applicantOf(at.path)
 	r.decided = v != (variant{})
 	if err := r.plain(ctx, b, at); err != nil {
 		return err
@@ -125,6 +135,8 @@ type rootChecker struct {
 	// variables of the root; decided says that they were looked for.
 	variables *Variables
 	decided   bool
+	// applicant is who applies it.
+	applicant applicant
 	// seen: identity → the object that has it first.
 	seen map[string]*facts
 	// serving: hub and pool → how a problem names the first that serves it.
@@ -133,7 +145,7 @@ type rootChecker struct {
 }
 
 func (c *checker) begin(name string, variables *Variables) *rootChecker {
-	return &rootChecker{checker: c, report: RootReport{Path: name}, path: name, before: len(c.findings), variables: variables,
+	return &rootChecker{checker: c, applicant: poolSync, report: RootReport{Path: name}, path: name, before: len(c.findings), variables: variables,
 		seen: map[string]*facts{}, serving: map[string]string{}, named: map[string]bool{}}
 }
 
@@ -148,6 +160,10 @@ func (r *rootChecker) judgeWith(o *renderedObject, variables *Variables) *facts 
 		return f
 	}
 	f := r.judge(&object)
+	if !r.applicant.refuses(object.Object.GroupVersionKind().Group) {
+		f.verdict = slices.DeleteFunc(f.verdict, func(p schemas.Problem) bool { return p.Rule == RuleKindNotApplied })
+	}
+	object.hintVariables(f.verdict)
 	r.judgeOwn(&object, f)
 	return f
 }

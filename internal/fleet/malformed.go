@@ -10,6 +10,7 @@ import (
 
 	"go.yaml.in/yaml/v3"
 	"sigs.k8s.io/kustomize/api/konfig"
+	"sigs.k8s.io/kustomize/api/types"
 
 	"cloop.dev/cloop/schemas"
 )
@@ -63,6 +64,17 @@ func (s *scan) malformed() []schemas.Problem {
 		}
 	}
 	return found
+}
+
+// nothing is a kustomization that renders nothing.
+func (b *builder) nothing(file string) schemas.Problem {
+	problem := located(broken(RuleEmptyRoot, "it has nothing to apply"), file)
+	var k kustomizationFile
+	if data, err := readBounded(b.root, file); err == nil && yaml.Unmarshal(data, &k) == nil && k.Kind == types.ComponentKind {
+		problem.Message = "it is a Component, which by itself has nothing to apply"
+		problem.Hint = "check the overlay that lists it in components"
+	}
+	return problem
 }
 
 // says says whether a kustomization has a field beside those that name its kind.

@@ -202,7 +202,7 @@ func (o *renderedObject) substitute(v *Variables) []schemas.Problem {
 	}
 	changed, err := v.replaced(o.Object)
 	if err != nil {
-		return []schemas.Problem{o.locate(o.about(RuleSubstitution, "", err.Error()))}
+		return []schemas.Problem{o.unreplaced(v, err)}
 	}
 	if changed == nil {
 		return nil
@@ -276,7 +276,11 @@ func (o *renderedObject) unresolved(v *Variables) []schemas.Problem {
 		path := printPath(o.Object.Object, pointer)
 		tree, err := parseText(text)
 		if err != nil {
-			problems = append(problems, o.locate(o.about(RuleSubstitution, path, fmt.Sprintf("%q cannot be replaced: %s", printable.Clip(text, maxQuoted), err))))
+			problem := o.locate(o.about(RuleSubstitution, path, fmt.Sprintf("%q cannot be replaced: %s", printable.Clip(text, maxQuoted), err)))
+			if strings.Contains(err.Error(), "closing brace") {
+				problem.Hint = "close the brace behind the name, or write a default as ${NAME:=value}; $${NAME} is the text itself"
+			}
+			problems = append(problems, problem)
 			return
 		}
 		for _, name := range v.missing(tree.Root) {
@@ -358,7 +362,7 @@ func (v *Variables) replaced(obj *unstructured.Unstructured) (*unstructured.Unst
 		err = changed.UnmarshalJSON(data)
 	}
 	if err != nil {
-		return nil, fmt.Errorf("with its variables replaced it is no object: %w", err)
+		return nil, fmt.Errorf("%w: %w", errNoObject, err)
 	}
 	return changed, nil
 }

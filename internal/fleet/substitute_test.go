@@ -110,7 +110,7 @@ func TestCheckTakesVariablesFromTheRepository(t *testing.T) {
 		"of a kind that passes through":          {with(sound(), map[string]string{"clusters/eu/kustomization.yaml": "resources: [../../pools/base, a.yaml]\n", "clusters/eu/larger.yaml": "", "clusters/eu/a.yaml": "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: a}\ndata: {run: \"echo ${HOME}\"}\n"}), nil, []string{"kind-not-applied clusters/eu/a.yaml:2:1 kind"}},
 		"in plain files":                         {map[string]string{"a.yaml": strings.Replace(basePool, "maxRunners: 4", "maxRunners: ${MAX}", 1), "b.yaml": named("b")}, map[string]string{"MAX": "-1"}, []string{"cel a.yaml:6:1 spec", "schema a.yaml:10:3 spec.maxRunners"}},
 		"text that is none":                      {map[string]string{"a.yaml": strings.Replace(basePool, "cloop.example.com", "${A B}", 1)}, nil, []string{"substitution a.yaml:7:3 spec.hubURL"}},
-		"what makes no object of it":             {map[string]string{"a.yaml": strings.Replace(basePool, "cloop.example.com", "${A}", 1)}, map[string]string{"A": "a: b: ["}, []string{"substitution a.yaml:2:1"}},
+		"what makes no object of it":             {map[string]string{"a.yaml": strings.Replace(basePool, "cloop.example.com", "${A}", 1)}, map[string]string{"A": "a: b: ["}, []string{"substitution a.yaml:7:3 spec.hubURL"}},
 		"an index in the path of the unresolved": {map[string]string{"a.yaml": basePool + "  template:\n    env:\n    - {name: A, value: a}\n    - {name: B, value: \"${B}\"}\n"}, nil, []string{"unresolved-variable a.yaml:14:17 spec.template.env[1].value"}},
 	} {
 		t.Run(name, func(t *testing.T) {

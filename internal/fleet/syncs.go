@@ -20,6 +20,8 @@ import (
 type applier struct {
 	// object names it.
 	object string
+	// sync tells a PoolSync from a Kustomization of Flux.
+	sync bool
 	// path is cleaned, and relative to the repository's root.
 	path string
 	// plain: the path is a directory without a kustomization, all below which is
@@ -147,7 +149,7 @@ func (o *renderedObject) applier(others []applier) []applier {
 		return others
 	}
 	where, _, _ := unstructured.NestedString(obj.Object, "spec", "path")
-	found := applier{object: describe(obj), path: withinRepository(where)}
+	found := applier{object: describe(obj), path: withinRepository(where), sync: isKind(obj, v1alpha1.PoolSyncKind)}
 	if _, substitutes, _ := unstructured.NestedMap(obj.Object, from...); substitutes {
 		found.variables = &Variables{values: map[string]variable{}}
 		texts, _, _ := unstructured.NestedStringMap(obj.Object, values...)
@@ -158,6 +160,41 @@ func (o *renderedObject) applier(others []applier) []applier {
 		}
 	}
 	return append(others, found)
+}
+
+// applies says whether it has a root applied.
+func (a *applier) applies(root string) bool {
+	return a.path == root || a.plain && strings.HasPrefix(root, a.path+"/")
+}
+
+// applicant is who applies a root, as far as the repository tells.
+type applicant int
+
+const (
+	// anybody: the repository has no PoolSync and no Kustomization of Flux.
+	anybody applicant = iota
+	// poolSync: a PoolSync of the repository.
+	poolSync
+	// another: Flux, or somebody by hand, since nothing of the repository does.
+	another
+)
+
+func applicantOf(appliers []applier, root string) applicant {
+	if len(appliers) == 0 {
+		return anybody
+	}
+	for i := range appliers {
+		if appliers[i].sync && appliers[i].applies(root) {
+			return poolSync
+		}
+	}
+	return another
+}
+
+// refuses says whether a PoolSync that applies nothing of an object's kind is who
+// would apply it. Who has Flux's own objects in a repository has Flux apply them.
+func (a applicant) refuses(group string) bool {
+	return a == poolSync || a == anybody && !strings.HasSuffix(group, ".toolkit.fluxcd.io")
 }
 
 // variant is one way in which a root is applied.
@@ -173,8 +210,9 @@ type variant struct {
 func variants(appliers []applier, root string, given *Variables) []variant {
 	given = given.in(root)
 	var all []variant
-	for _, a := range appliers {
-		if a.path != root && (!a.plain || !strings.HasPrefix(root, a.path+"/")) {
+	for i := range appliers {
+		a := &appliers[i]
+		if !a.applies(root) {
 			continue
 		}
 		v := a.variables

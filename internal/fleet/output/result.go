@@ -55,7 +55,11 @@ func Judge(report *fleet.Report) *Result {
 	result := &Result{Verdict: Sound, Report: report, unfound: report.Unfound()}
 	if len(result.unfound) == 0 && report.Judged == 0 {
 		for _, root := range report.Roots {
-			result.unjudged = append(result.unjudged, root.Path)
+			// What could not be read or rendered has its error, and may well be of
+			// cloop.dev.
+			if !root.Failed {
+				result.unjudged = append(result.unjudged, root.Path)
+			}
 		}
 	}
 	switch {

@@ -1,0 +1,91 @@
+package fleet_test
+
+import (
+	"slices"
+	"strings"
+	"testing"
+
+	"cloop.dev/cloop/internal/fleet"
+	"cloop.dev/cloop/schemas"
+)
+
+// An object of another kind is worth a warning where a PoolSync is what applies
+// it, as far as the repository tells.
+func TestKindsAreThoseOfWhoAppliesThem(t *testing.T) {
+	const (
+		settings = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: settings}\ndata: {a: b}\n"
+		flux     = "apiVersion: kustomize.toolkit.fluxcd.io/v1\nkind: Kustomization\nmetadata: {name: eu, namespace: flux-system}\nspec: {path: ./clusters/eu, prune: true, interval: 10m, sourceRef: {kind: GitRepository, name: fleet}}\n"
+		source   = "apiVersion: source.toolkit.fluxcd.io/v1\nkind: GitRepository\nmetadata: {name: fleet, namespace: flux-system}\nspec: {url: \"https://git.example.com/fleet.git\"}\n"
+	)
+	sync := poolSync("eu", "clusters/eu", "")
+	eu := func() map[string]string {
+		return map[string]string{"clusters/eu/kustomization.yaml": "resources: [gpu.yaml, settings.yaml]\n", "clusters/eu/gpu.yaml": basePool, "clusters/eu/settings.yaml": settings}
+	}
+	for name, test := range map[string]struct {
+		files map[string]string
+		// want: files with a warning.
+		want []string
+	}{
+		"nothing says who":           {eu(), []string{"clusters/eu/settings.yaml"}},
+		"a PoolSync":                 {with(eu(), map[string]string{"syncs/eu.yaml": sync}), []string{"clusters/eu/settings.yaml"}},
+		"Flux":                       {with(eu(), map[string]string{"flux/eu.yaml": flux, "flux/source.yaml": source}), nil},
+		"both":                       {with(eu(), map[string]string{"syncs/eu.yaml": sync, "flux/eu.yaml": flux}), []string{"clusters/eu/settings.yaml"}},
+		"by hand, beside a PoolSync": {with(eu(), map[string]string{"bootstrap/kustomization.yaml": "resources: [sync.yaml, settings.yaml]\n", "bootstrap/sync.yaml": sync, "bootstrap/settings.yaml": settings}), []string{"clusters/eu/settings.yaml"}},
+		"Flux's own by a PoolSync":   {with(eu(), map[string]string{"syncs/eu.yaml": sync, "clusters/eu/settings.yaml": source}), []string{"clusters/eu/settings.yaml"}},
+		"Flux's own":                 {with(eu(), map[string]string{"clusters/eu/settings.yaml": source}), nil},
+	} {
+		t.Run(name, func(t *testing.T) {
+			report, err := fleet.Check(t.Context(), validator(t), repo(t, test.files))
+			if err != nil {
+				t.Fatal(err)
+			}
+			var got []string
+			for _, p := range report.Problems {
+				if p.Rule == fleet.RuleKindNotApplied {
+					got = append(got, p.File)
+				}
+			}
+			if !slices.Equal(got, test.want) {
+				t.Errorf("warnings in %v, want %v: %v", got, test.want, report.Problems)
+			}
+		})
+	}
+}
+
+// A message says what to do about what it names.
+func TestRemediesFit(t *testing.T) {
+	root := func(kustomization string, more map[string]string) map[string]string {
+		return with(map[string]string{"clusters/eu/kustomization.yaml": kustomization, "clusters/eu/gpu.yaml": basePool}, more)
+	}
+	varied := func(from, to, vars string) map[string]string {
+		return root("resources: [gpu.yaml]\n", map[string]string{"clusters/eu/gpu.yaml": strings.Replace(basePool, from, to, 1),
+			"syncs/eu.yaml": poolSync("eu", "clusters/eu", "  substitute:\n    vars:\n"+vars)})
+	}
+	for name, test := range map[string]struct {
+		files map[string]string
+		paths []string
+		want  string
+	}{
+		"a path of Windows":      {root("resources: [gpu.yaml, pools\\more.yaml]\n", nil), nil, `clusters/eu/kustomization.yaml:1:23: pools\more.yaml: no such file or directory (write the path with /, relative to the kustomization: pools/more.yaml)`},
+		"an absolute path":       {root("resources: [gpu.yaml, /more.yaml]\n", nil), nil, "(write the path relative to the kustomization)"},
+		"outside":                {root("resources: [gpu.yaml, ../../../more.yaml]\n", nil), nil, "it leads out of the repository (copy what it refers to into the repository"},
+		"a pointer of Git LFS":   {root("resources: [gpu.yaml]\n", map[string]string{"clusters/eu/gpu.yaml": "version https://git-lfs.github.com/spec/v1\noid sha256:00\nsize 1\n"}), nil, "clusters/eu/gpu.yaml:1:1: the file is a pointer of Git LFS, not the text (commit the text itself"},
+		"a component":            {root("resources: [gpu.yaml]\n", map[string]string{"spot/kustomization.yaml": "kind: Component\nnamePrefix: a-\n"}), []string{"spot"}, "it is a Component, which by itself has nothing to apply (check the overlay"},
+		"an open brace":          {varied("maxRunners: 4", "maxRunners: ${B-eu}", "      A: a\n"), nil, "missing closing brace (close the brace behind the name"},
+		"a value that is none":   {varied("maxRunners: 4", "maxRunners: ${B}", "      B: \"4\\nx: [\"\n"), nil, "syncs/eu.yaml:10:7: ExecutorPool gpu: spec.maxRunners: with its variables replaced it is no YAML: \"4x: [\" (give the value quotes of its own"},
+		"a number for a text":    {varied("name: gpu-pool-credential", "name: \"${B}\"", "      B: \"12\"\n"), nil, "(a variable's value is read as YAML, without the quotes around the variable"},
+		"a byte that is none":    {root("resources: [gpu.yaml]\n", map[string]string{"clusters/eu/gpu.yaml": basePool + strings.Repeat("# long enough to be read ahead of it\n", 900) + "# caf\xe9\n"}), nil, "clusters/eu/gpu.yaml:911:6: the byte 0xe9 is not UTF-8 (save the file as UTF-8)"},
+		"a control character":    {root("resources: [gpu.yaml]\n", map[string]string{"clusters/eu/gpu.yaml": strings.ReplaceAll(basePool, "\n", "\r\n") + strings.Repeat("# é\r\n", 900) + "# é\x01\r\n"}), nil, `:911:4: the character U+0001 may not be in YAML (remove it, or write it as "\u0001" within double quotes)`},
+		"one in a kustomization": {root("resources: [gpu.yaml]\n# caf\xe9\n", nil), nil, "clusters/eu/kustomization.yaml:2:6: the byte 0xe9 is not UTF-8"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			report, err := fleet.Check(t.Context(), validator(t), repo(t, test.files), test.paths...)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if !slices.ContainsFunc(report.Problems, func(p schemas.Problem) bool { return strings.Contains(p.String(), test.want) }) {
+				t.Errorf("it says %v, want %s", report.Problems, test.want)
+			}
+		})
+	}
+}
