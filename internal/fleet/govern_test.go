@@ -151,6 +151,12 @@ func TestSeveritiesAreChanged(t *testing.T) {
 		t.Errorf("verdicts\n%s", strings.Join(got, "\n"))
 	}
 	for _, root := range report.Roots {
+		if root.Failed != (root.Path == "clusters/eu") {
+			t.Errorf("of root %s failed is %t", root.Path, root.Failed)
+		}
+	}
+	files[".cloop/config.yaml"] = "severities: {duplicate-pool: warning}\n"
+	for _, root := range checkOn(t, "2026-12-01", files).Roots {
 		if root.Failed {
 			t.Errorf("root %s failed by a rule that is a warning here", root.Path)
 		}
