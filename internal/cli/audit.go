@@ -28,7 +28,7 @@ func (a *app) newAuditCommand() *cobra.Command {
 		Long: `Show who did what, oldest first, from the last day unless --since or --cursor
 says otherwise. -o jsonl writes one JSON object a line as it comes, however long
 the trail is; what broke off is gone on with by --cursor and the last id.`,
-		Example: `  cloop hub audit --action pool. --pool gpu --since 720h
+		Example: `  cloop hub audit --action executor_pool. --pool gpu --since 720h
   cloop hub audit --since 2026-01-01T00:00:00Z -o jsonl=audit.jsonl`,
 		Args:        cobra.NoArgs,
 		Annotations: map[string]string{formatsAnnotation: strings.Join([]string{formatText, formatJSON, formatYAML, formatJSONLines}, ",")},

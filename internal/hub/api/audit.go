@@ -19,7 +19,7 @@ type AuditFilter struct {
 	Since  time.Time `query:"since" doc:"Only what happened then or later."`
 	Until  time.Time `query:"until" doc:"Only what happened before."`
 	Actor  string    `query:"actor" maxLength:"160" doc:"Who did it, such as user:alice."`
-	Action string    `query:"action" maxLength:"64" doc:"The action's name or how it begins, such as pool."`
+	Action string    `query:"action" maxLength:"64" doc:"The action's name or how it begins, such as executor_pool."`
 	Pool   string    `query:"pool" maxLength:"128" doc:"Name or id of the pool."`
 	Object string    `query:"object" maxLength:"160" doc:"Id of what changed."`
 	Cursor int64     `query:"cursor" minimum:"0" doc:"The id of the last row that is known already."`

@@ -168,7 +168,7 @@ func (m *machine) Mint(t *rapid.T) {
 	held := m.count(t, "SELECT COUNT(*) FROM runners WHERE pool_id = ? AND state <> 'retired' AND NOT (state = 'starting' AND token_expires_at <= ?)",
 		pool.ID, m.clock.Now().UnixNano())
 	// Replacing a token takes no slot, so a lowered maximum does not refuse it.
-	fresh := m.count(t, "SELECT COUNT(*) FROM audit WHERE object = ? AND action = 'runner.remint'", out.RunnerID) == 0
+	fresh := m.count(t, "SELECT COUNT(*) FROM audit WHERE object = ? AND action = 'executor_pool.runner.remint'", out.RunnerID) == 0
 	if fresh && held > int(pool.MaxRunners) {
 		t.Fatalf("minted runner %d of at most %d", held, pool.MaxRunners)
 	}
@@ -486,7 +486,7 @@ func consistent(t interface{ Fatalf(string, ...any) }, count func(query string) 
 		WHERE u.state IN ('handed', 'running', 'cancelling') AND r.state <> 'busy'`)
 	none("busy runners do not hold exactly one run", `SELECT COUNT(*) FROM runners r WHERE r.state = 'busy' AND
 		(SELECT COUNT(*) FROM runs u WHERE u.runner_id = r.id AND u.state IN ('handed', 'running', 'cancelling')) <> 1`)
-	none("runners got more than one run", `SELECT COUNT(*) FROM (SELECT object FROM audit WHERE action = 'runner.busy' GROUP BY object HAVING COUNT(*) > 1) AS twice`)
+	none("runners got more than one run", `SELECT COUNT(*) FROM (SELECT object FROM audit WHERE action = 'executor_pool.runner.busy' GROUP BY object HAVING COUNT(*) > 1) AS twice`)
 	none("settled runs do not say why", `SELECT COUNT(*) FROM runs WHERE settled_at IS NOT NULL AND state <> 'succeeded' AND reason = ''`)
 	none("runners have another state than the audit trail says", `SELECT COUNT(*) FROM runners r WHERE r.state <>
 		(SELECT a.state FROM audit a WHERE a.object = r.id ORDER BY a.id DESC LIMIT 1)`)

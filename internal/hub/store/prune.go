@@ -204,8 +204,12 @@ func pruneCredentials(tx *Tx, before, batch int64) (int64, error) {
 		AND NOT EXISTS (SELECT 1 FROM controllers c WHERE c.credential_id = k.id) LIMIT ?)`, before, batch)
 }
 
+// ofWork are the audit rows of runs and runners. The index audit_work is of them,
+// in the same words.
+const ofWork = "(substr(action, 1, 4) = 'run.' OR substr(action, 1, 21) = 'executor_pool.runner.')"
+
 // pruneAudit removes what the audit trail said before of runs and runners. What
 // people did to pools, projects and credentials stays.
 func pruneAudit(tx *Tx, before, batch int64) (int64, error) {
-	return tx.exec("DELETE FROM audit WHERE id IN (SELECT id FROM audit WHERE substr(action, 1, 3) = 'run' AND at <= ? ORDER BY at LIMIT ?)", before, batch)
+	return tx.exec("DELETE FROM audit WHERE id IN (SELECT id FROM audit WHERE "+ofWork+" AND at <= ? ORDER BY at LIMIT ?)", before, batch)
 }

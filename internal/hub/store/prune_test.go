@@ -36,7 +36,7 @@ var kept = []struct {
 		WHERE r.settled_at IS NULL OR r.settled_at > ? AND (r.settled_at > ? OR ` + newest + ")", []time.Duration{retention.Logs, retention.Runs}},
 	{"runners", "SELECT * FROM runners WHERE retired_at IS NULL OR retired_at > ?", []time.Duration{retention.Runners}},
 	{"credentials", "SELECT * FROM credentials WHERE revoked_at IS NULL OR revoked_at > ?", []time.Duration{retention.Runners}},
-	{"audit rows", "SELECT * FROM audit WHERE action <> 'retention.prune' AND (substr(action, 1, 3) <> 'run' OR at > ?)", []time.Duration{retention.Audit}},
+	{"audit rows", "SELECT * FROM audit WHERE action <> 'retention.prune' AND (action NOT LIKE 'run.%' AND action NOT LIKE 'executor_pool.runner.%' OR at > ?)", []time.Duration{retention.Audit}},
 	{"pools", "SELECT * FROM pools", nil},
 	{"projects", "SELECT * FROM projects", nil},
 	{"requests", "SELECT * FROM idempotency", nil},
@@ -54,7 +54,7 @@ var due = []struct {
 	{"runners", "SELECT COUNT(*) FROM runners WHERE retired_at <= ?", []time.Duration{retention.Runners}},
 	{"credentials", "SELECT COUNT(*) FROM credentials k WHERE revoked_at <= ? AND NOT EXISTS (SELECT 1 FROM runners r WHERE r.credential_id = k.id)",
 		[]time.Duration{retention.Runners}},
-	{"audit rows", "SELECT COUNT(*) FROM audit WHERE substr(action, 1, 3) = 'run' AND at <= ?", []time.Duration{retention.Audit}},
+	{"audit rows", "SELECT COUNT(*) FROM audit WHERE (action LIKE 'run.%' OR action LIKE 'executor_pool.runner.%') AND at <= ?", []time.Duration{retention.Audit}},
 	{"logs that are being removed", "SELECT COUNT(*) FROM pruned_logs", nil},
 }
 
@@ -315,6 +315,8 @@ func TestADatabaseFromBeforeRetentionIsBroughtUpToDate(t *testing.T) {
 		`INSERT INTO runs (id, project_id, pool_id, ref, command, state, reason, failover, runner_id, started_by, log_bytes, revision, queued_at, settled_at)
 			VALUES ('run', 'j', 'p', 'main', '["true"]', 'succeeded', '', 'once', 'r', 'user:a', 6, 1, 1, 2)`,
 		"INSERT INTO run_logs VALUES ('run', 0, CAST('hello' AS BLOB))",
+		`INSERT INTO audit (at, actor, action, pool, object) VALUES (1, 'user:a', 'pool.create', 'gpu', 'p'), (1, 'user:a', 'credential.create', 'gpu', 'c'),
+			(1, 'hub', 'runner.mint', 'gpu', 'r'), (1, 'user:a', 'project.create', '', 'j'), (1, 'user:a', 'run.queue', 'gpu', 'run')`,
 	} {
 		if _, err := db.Exec(statement); err != nil {
 			t.Fatalf("%.60s: %v", statement, err)
@@ -324,7 +326,25 @@ func TestADatabaseFromBeforeRetentionIsBroughtUpToDate(t *testing.T) {
 	if run := w.get(t, "run"); run.Runner != "r" || run.LogRemovedAt != nil {
 		t.Errorf("the run is %+v", run)
 	}
+	audited := func(want ...string) {
+		t.Helper()
+		rows, err := db.Query("SELECT action FROM audit WHERE action <> 'retention.prune' ORDER BY id")
+		check(t, err)
+		defer func() { _ = rows.Close() }()
+		var got []string
+		for rows.Next() {
+			var action string
+			check(t, rows.Scan(&action))
+			got = append(got, action)
+		}
+		check(t, rows.Err())
+		if !slices.Equal(got, want) {
+			t.Errorf("audited is %v, want %v", got, want)
+		}
+	}
+	audited("executor_pool.create", "executor_pool.credential.create", "executor_pool.runner.mint", "project.create", "run.queue")
 	w.prune(t)
+	audited("executor_pool.create", "executor_pool.credential.create", "project.create")
 	if run := w.get(t, "run"); run.Runner != "r" || run.LogRemovedAt == nil {
 		t.Errorf("after pruning the run is %+v", run)
 	}
