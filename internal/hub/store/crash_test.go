@@ -24,6 +24,10 @@ const (
 	crashURL = "CLOOP_STORE_CRASH_URL"
 )
 
+// crashAfter is how many acknowledgements a hub lives for, within a range of as
+// many.
+var crashAfter = 150
+
 // TestMain runs the tests, or the hub that one of them kills.
 func TestMain(m *testing.M) {
 	if dir, url := os.Getenv(crashDir), os.Getenv(crashURL); dir+url != "" {
@@ -158,7 +162,7 @@ func testAHubThatIsKilledLosesNothing(t *testing.T) {
 	check(t, w.s.Close())
 	var acknowledged []string
 	for round := range 3 {
-		after := 20 + rand.IntN(150)
+		after := 20 + rand.IntN(crashAfter)
 		acknowledged = append(acknowledged, killed(t, o, after, ends[round%len(ends)])...)
 		w.s, err = store.Open(background, o)
 		check(t, err)
