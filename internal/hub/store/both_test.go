@@ -12,6 +12,7 @@ import (
 	_ "modernc.org/sqlite"
 
 	"cloop.dev/cloop/internal/hub/store"
+	"cloop.dev/cloop/internal/hub/store/storetest"
 	"cloop.dev/cloop/internal/postgrestest"
 )
 
@@ -27,8 +28,17 @@ func both(t *testing.T, test func(*testing.T)) {
 func onPostgres(t interface{ Name() string }) bool { return strings.Contains(t.Name(), "/postgres") }
 
 // at says where the database is that a test takes for the directory: in it, or
-// on the server that the tests share.
+// on the server that the tests share. It is there, with its schema.
 func at(t testing.TB, dir string, o store.Options) store.Options {
+	t.Helper()
+	if o = place(t, dir, o); o.URL == "" {
+		storetest.Prepare(t, dir)
+	}
+	return o
+}
+
+// place is at for what need not be there.
+func place(t testing.TB, dir string, o store.Options) store.Options {
 	t.Helper()
 	o.Dir = dir
 	if onPostgres(t) {
@@ -81,7 +91,7 @@ type looker struct {
 // looking opens the database that stands for a directory a second time.
 func looking(t testing.TB, dir string) looker {
 	t.Helper()
-	l, err := look(at(t, dir, store.Options{}))
+	l, err := look(place(t, dir, store.Options{}))
 	check(t, err)
 	t.Cleanup(func() { _ = l.Close() })
 	return l

@@ -17,6 +17,7 @@ import (
 
 	"cloop.dev/cloop/apis/hubv1"
 	"cloop.dev/cloop/internal/hub/store"
+	"cloop.dev/cloop/internal/hub/store/storetest"
 	"cloop.dev/cloop/internal/postgrestest"
 )
 
@@ -622,6 +623,7 @@ func somewhere(t *rapid.T) (o store.Options, remove func()) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	storetest.Prepare(t, dir)
 	return store.Options{Dir: dir}, func() { _ = os.RemoveAll(dir) }
 }
 
