@@ -32,7 +32,7 @@ func syncOf(obj *unstructured.Unstructured) *synced {
 	address, _, _ := unstructured.NestedString(obj.Object, "spec", "source", "git", "url")
 	// What comes from JSON always encodes.
 	source, _ := json.Marshal([]any{own, flux})
-	return &synced{path: withinRepository(where), source: string(source), url: address, namespace: obj.GetNamespace()}
+	return &synced{path: WithinRepository(where), source: string(source), url: address, namespace: obj.GetNamespace()}
 }
 
 // keepSyncs keeps the PoolSyncs of a root that has several, where they are of one

@@ -32,9 +32,9 @@ type applier struct {
 	variables *Variables
 }
 
-// withinRepository is a path as objects give it, cleaned and relative to the
+// WithinRepository is a path as objects give it, cleaned and relative to the
 // repository's root, which it cannot leave.
-func withinRepository(name string) string {
+func WithinRepository(name string) string {
 	return cmp.Or(strings.TrimPrefix(path.Clean("/"+name), "/"), ".")
 }
 
@@ -149,7 +149,7 @@ func (o *renderedObject) applier(others []applier) []applier {
 		return others
 	}
 	where, _, _ := unstructured.NestedString(obj.Object, "spec", "path")
-	found := applier{object: describe(obj), path: withinRepository(where), sync: isKind(obj, v1alpha1.PoolSyncKind)}
+	found := applier{object: describe(obj), path: WithinRepository(where), sync: isKind(obj, v1alpha1.PoolSyncKind)}
 	if _, substitutes, _ := unstructured.NestedMap(obj.Object, from...); substitutes {
 		found.variables = &Variables{values: map[string]variable{}}
 		texts, _, _ := unstructured.NestedStringMap(obj.Object, values...)

@@ -3,7 +3,6 @@ package diff
 import (
 	"cmp"
 	"math/big"
-	"path"
 	"strings"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -121,7 +120,9 @@ func field(sync *unstructured.Unstructured, names ...string) string {
 	return found
 }
 
-func pathOf(sync *unstructured.Unstructured) string { return withinRepository(field(sync, "path")) }
+func pathOf(sync *unstructured.Unstructured) string {
+	return fleet.WithinRepository(field(sync, "path"))
+}
 
 func gitURLOf(sync *unstructured.Unstructured) string {
 	return strings.TrimSuffix(fleet.HubAddress(field(sync, "source", "git", "url")), ".git")
@@ -147,12 +148,6 @@ func fluxSourceOf(sync *unstructured.Unstructured) string {
 		return ""
 	}
 	return strings.Join([]string{field(sync, "sourceRef", "kind"), cmp.Or(field(sync, "sourceRef", "namespace"), sync.GetNamespace()), name}, "/")
-}
-
-// withinRepository is a path as objects give it, cleaned, and "." for the
-// repository itself.
-func withinRepository(name string) string {
-	return cmp.Or(strings.TrimPrefix(path.Clean("/"+name), "/"), ".")
 }
 
 // signed: mode → what must be signed, as bits: the commit and the tag.

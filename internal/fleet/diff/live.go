@@ -8,6 +8,7 @@ import (
 
 	"cloop.dev/cloop/apis/hubv1"
 	"cloop.dev/cloop/apis/v1alpha1"
+	"cloop.dev/cloop/internal/fleet"
 	"cloop.dev/cloop/schemas"
 )
 
@@ -100,7 +101,7 @@ func (c *LiveCluster) applies(overlay string) (applies, known bool) {
 		return path.Base(overlay) == c.Name, path.Base(overlay) == c.Name
 	}
 	for i := range c.Syncs {
-		if withinRepository(c.Syncs[i].Spec.Path) == overlay {
+		if fleet.WithinRepository(c.Syncs[i].Spec.Path) == overlay {
 			return true, true
 		}
 	}

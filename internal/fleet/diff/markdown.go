@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"cloop.dev/cloop/internal/count"
+	"cloop.dev/cloop/internal/fleet"
 	"cloop.dev/cloop/internal/fleet/output"
 )
 
@@ -85,7 +86,7 @@ func (r *Report) markdown() []byte {
 	if r.Reason != "" {
 		paragraphs = append(paragraphs, "Nothing was compared: "+output.Prose(r.Reason))
 	} else {
-		paragraphs = append(paragraphs, output.Prose(r.Summary+".")+" Compared with "+output.Code(r.Base.Name)+" ("+output.Code(shortened(r.Base.Commit))+").")
+		paragraphs = append(paragraphs, output.Prose(r.Summary+".")+" Compared with "+output.Code(r.Base.Name)+" ("+output.Code(fleet.Short(r.Base.Commit))+").")
 	}
 	if impact := r.total(); impact != "" {
 		paragraphs = append(paragraphs, "**Now:** "+impact+".")
@@ -100,8 +101,6 @@ func (r *Report) markdown() []byte {
 	paragraphs = append(paragraphs, r.markdownAsides()...)
 	return []byte(strings.Join(paragraphs, "\n\n") + "\n" + body.String())
 }
-
-func shortened(commit string) string { return commit[:min(len(commit), 12)] }
 
 func (r *Report) markdownTitle() string {
 	switch {

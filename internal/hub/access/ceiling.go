@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"cloop.dev/cloop/apis/hubv1"
+	"cloop.dev/cloop/internal/printable"
 )
 
 // Exceeds names each field of a pool's definition that goes beyond the ceiling,
@@ -74,7 +75,7 @@ func CheckCeiling(location string, c hubv1.Ceiling) []hubv1.FieldError {
 			if _, err := path.Match(pattern, ""); err != nil || pattern == "" || len(pattern) > maxPattern {
 				out = append(out, hubv1.FieldError{
 					Location: fmt.Sprintf("%s.%s[%d]", location, part.field, i),
-					Message:  fmt.Sprintf("%q is no pattern: write letters, * and ?, at most %d characters", clip(pattern), maxPattern),
+					Message:  fmt.Sprintf("%q is no pattern: write letters, * and ?, at most %d characters", printable.Clip(pattern, maxPattern), maxPattern),
 				})
 			}
 		}
@@ -87,10 +88,3 @@ func CheckCeiling(location string, c hubv1.Ceiling) []hubv1.FieldError {
 
 // maxPattern bounds one pattern, in bytes.
 const maxPattern = 256
-
-func clip(text string) string {
-	if len(text) > maxPattern {
-		return text[:maxPattern] + "…"
-	}
-	return text
-}
