@@ -73,6 +73,10 @@ type syncMemory struct {
 	// source is why the last full pass could not read Git or refused what it
 	// read; nil: neither.
 	source *stageError
+	// objects: object → what is remembered of it. comparedAt is the generation of
+	// the PoolSync that they were last compared at.
+	objects    map[objectID]*objectMemory
+	comparedAt int64
 	// contests: object → how often it was corrected since the last new build.
 	contests map[objectID]contest
 	// rivals: object of applied or newest → the other PoolSync that it belongs to.
@@ -104,6 +108,8 @@ type syncPass struct {
 	target *build
 	// sights: one for each object of target that was looked at.
 	sights []*sight
+	// inventory of the status as the look found it; nil before.
+	inventory map[objectID]bool
 	// changes counts what was created, configured and deleted.
 	changes changes
 	// waits are pruned objects that are not gone yet.
@@ -217,6 +223,7 @@ func (r *poolSyncReconciler) run(ctx context.Context, p *syncPass) {
 	}
 	if p.target != nil {
 		p.fail(r.climb(ctx, p, []step{{"look", r.look}, {"apply", r.apply}, {"prune", r.prune}}))
+		p.fail(p.refusedObjects())
 		p.fail(p.rivalry())
 	}
 	r.settle(p)

@@ -58,7 +58,7 @@ func (p *syncPass) findings() []finding {
 	for _, s := range p.sights {
 		add(s.id, v1alpha1.DriftClusterEdited, s.applied, s.edited...)
 		if s.changed() && !s.applied && p.err != nil {
-			add(s.id, v1alpha1.DriftCommitNotApplied, false, s.diffs...)
+			add(s.id, v1alpha1.DriftCommitNotApplied, false, s.awaited()...)
 		}
 	}
 	for _, pending := range p.refused() {

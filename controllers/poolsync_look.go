@@ -17,7 +17,7 @@ import (
 )
 
 // requestsAtOnce of one PoolSync to the API server.
-const requestsAtOnce = 8
+const requestsAtOnce = 16
 
 // sight is one object as Git wants it and as the cluster has it.
 type sight struct {
@@ -25,10 +25,16 @@ type sight struct {
 	want *unstructured.Unstructured
 	// before is what was applied last; nil for what is new, or not known.
 	before *unstructured.Unstructured
-	// have is what the cluster has; nil where it has none.
+	// have is what the cluster has; nil where it has none. It may be the cache's
+	// own and is only read.
 	have *unstructured.Unstructured
 	// ignore are JSON pointers to fields that are neither compared nor applied.
 	ignore []string
+	// bears are differences that an accepted write left: the cluster's own rules
+	// have the last word there.
+	bears []fleet.FieldDiff
+	// quiet: have is as before says. Nothing else was compared.
+	quiet bool
 	// diffs are between want and have; edited are between before and have: what
 	// somebody changed in the cluster.
 	diffs, edited []fleet.FieldDiff
@@ -36,6 +42,42 @@ type sight struct {
 	unmarked bool
 	// applied says that have has become want in this pass.
 	applied bool
+	// refused is why the API server did not take it.
+	refused error
+}
+
+// objectMemory is what the process remembers of one object of a PoolSync.
+type objectMemory struct {
+	// quiet is the resourceVersion at which the cluster had what was applied.
+	quiet string
+	// behind is the resourceVersion before the controller's last write: while the
+	// cache shows that, it lags.
+	behind string
+	bears  []fleet.FieldDiff
+	// refused is why the API server did not take refusedWant.
+	refused     error
+	refusedWant *unstructured.Unstructured
+}
+
+// versionOf is an object's resourceVersion, empty for what is not there.
+func versionOf(object *unstructured.Unstructured) string {
+	if object == nil {
+		return ""
+	}
+	return object.GetResourceVersion()
+}
+
+// object is what is remembered of an object.
+func (m *syncMemory) object(id objectID) *objectMemory {
+	o := m.objects[id]
+	if o == nil {
+		if m.objects == nil {
+			m.objects = map[objectID]*objectMemory{}
+		}
+		o = &objectMemory{}
+		m.objects[id] = o
+	}
+	return o
 }
 
 // changed says whether Git wants something else than was applied.
@@ -48,8 +90,8 @@ func (s *sight) changed() bool {
 func (s *sight) leaving() bool { return s.have != nil && s.have.GetDeletionTimestamp() != nil }
 
 // look compares what Git wants with what the cluster has. ExecutorPools come from
-// the cache, which costs no request; one that seems to differ is read again with
-// its managedFields, since a cache may lag. Other kinds are not watched, so they
+// the cache, which costs no request; one that somebody seems to have edited is read
+// again with its managedFields, which say who. Other kinds are not watched, so they
 // are looked at only in a full pass.
 func (r *poolSyncReconciler) look(ctx context.Context, p *syncPass) *stageError {
 	others := client.Reader(nil)
@@ -60,20 +102,23 @@ func (r *poolSyncReconciler) look(ctx context.Context, p *syncPass) *stageError 
 		}
 		others = applier.Client()
 	}
+	p.memory.attend(p)
 	p.sights = make([]*sight, 0, len(p.target.objects))
-	mine := idsOf(p.status.Inventory)
 	group, inner := errgroup.WithContext(ctx)
 	group.SetLimit(requestsAtOnce)
 	for _, want := range p.target.objects {
-		s := &sight{id: idOf(want), want: want, ignore: fleet.IgnoredPaths(p.sync.Spec.Drift.Ignore, want)}
-		if p.memory.applied != nil && mine[s.id] {
-			s.before = p.memory.applied.byID[s.id]
-		}
+		s := p.sight(want)
 		switch {
 		case s.id.isPool():
-			group.Go(func() error { return r.lookAtPool(inner, s) })
+			if err := s.read(inner, r.pools); err != nil {
+				return transient(v1alpha1.ReasonApplyFailed, err)
+			}
+			s.compareQuick(p.memory.object(s.id))
+			if len(s.edited) > 0 {
+				group.Go(func() error { return s.readAgain(inner, r.live) })
+			}
 		case others != nil:
-			group.Go(func() error { return s.read(inner, others) })
+			group.Go(func() error { return s.readAgain(inner, others) })
 		default:
 			continue
 		}
@@ -82,20 +127,72 @@ func (r *poolSyncReconciler) look(ctx context.Context, p *syncPass) *stageError 
 	if err := group.Wait(); err != nil {
 		return transient(v1alpha1.ReasonApplyFailed, err)
 	}
+	for _, s := range p.sights {
+		s.note(p.memory.object(s.id))
+	}
 	if err := r.yield(ctx, p); err != nil {
 		return transient(v1alpha1.ReasonApplyFailed, err)
 	}
 	return nil
 }
 
-func (r *poolSyncReconciler) lookAtPool(ctx context.Context, s *sight) error {
-	if err := s.read(ctx, r.pools); err != nil {
+// attend drops what is remembered of objects that are not wanted any more, and all
+// comparisons where the rules for them may have changed.
+func (m *syncMemory) attend(p *syncPass) {
+	renewed := m.comparedAt != p.sync.Generation
+	m.comparedAt = p.sync.Generation
+	for id, o := range m.objects {
+		switch {
+		case p.target.byID[id] == nil:
+			delete(m.objects, id)
+		case renewed:
+			o.quiet, o.bears = "", nil
+		}
+	}
+}
+
+// sight begins to look at an object.
+func (p *syncPass) sight(want *unstructured.Unstructured) *sight {
+	s := &sight{id: idOf(want), want: want, ignore: fleet.IgnoredPaths(p.sync.Spec.Drift.Ignore, want)}
+	s.bears = p.memory.object(s.id).bears
+	if p.inventory == nil {
+		p.inventory = idsOf(p.status.Inventory)
+	}
+	if p.memory.applied != nil && p.inventory[s.id] {
+		s.before = p.memory.applied.byID[s.id]
+	}
+	return s
+}
+
+// compareQuick compares, unless the object is known to be as it was applied, or
+// the cache has not seen the last write yet.
+func (s *sight) compareQuick(o *objectMemory) {
+	version := versionOf(s.have)
+	if s.before != nil && version != "" && (version == o.quiet || version == o.behind) && !s.leaving() {
+		s.quiet = true
+		return
+	}
+	s.compare()
+}
+
+// note keeps what the look has found for the next one.
+func (s *sight) note(o *objectMemory) {
+	if s.quiet {
+		return
+	}
+	o.quiet, o.behind = "", ""
+	if s.have != nil && !s.leaving() && s.before != nil && !s.changed() && len(s.diffs) == 0 && !s.unmarked {
+		o.quiet = versionOf(s.have)
+	}
+}
+
+// readAgain reads the object where it is sure to be the newest, and compares.
+func (s *sight) readAgain(ctx context.Context, from client.Reader) error {
+	if err := s.read(ctx, from); err != nil {
 		return err
 	}
-	if s.have != nil && !s.changed() && len(s.diffs) == 0 && !s.unmarked && !s.leaving() {
-		return nil
-	}
-	return s.read(ctx, r.live)
+	s.compare()
+	return nil
 }
 
 // read fills in what the cluster has.
@@ -111,24 +208,48 @@ func (s *sight) read(ctx context.Context, from client.Reader) error {
 	default:
 		s.have = have
 	}
-	s.compare()
 	return nil
 }
 
-func (s *sight) compare() {
-	have := s.have
+// present is what the cluster has and will keep.
+func (s *sight) present() *unstructured.Unstructured {
 	if s.leaving() {
-		have = nil
+		return nil
 	}
-	s.diffs, s.edited = fleet.CompareSpecs(s.want, have, s.ignore), nil
+	return s.have
+}
+
+func (s *sight) compare() {
+	have := s.present()
+	s.diffs, s.edited = s.notBorne(fleet.CompareSpecs(s.want, have, s.ignore)), nil
 	switch {
 	case s.before == nil:
 	case s.changed():
-		s.edited = among(fleet.CompareSpecs(s.before, have, s.ignore), s.diffs)
+		s.edited = s.notBorne(among(fleet.CompareSpecs(s.before, have, s.ignore), s.diffs))
 	default:
 		s.edited = s.diffs
 	}
 	s.unmarked = have != nil && (!contains(have.GetLabels(), s.want.GetLabels()) || !contains(have.GetAnnotations(), s.want.GetAnnotations()))
+}
+
+// awaited are the differences to what Git wants and does not have its way in yet.
+func (s *sight) awaited() []fleet.FieldDiff {
+	if !s.quiet {
+		return s.diffs
+	}
+	return fleet.CompareSpecs(s.want, s.present(), s.ignore)
+}
+
+// notBorne are the differences that no accepted write has left.
+func (s *sight) notBorne(diffs []fleet.FieldDiff) []fleet.FieldDiff {
+	if len(s.bears) == 0 {
+		return diffs
+	}
+	return slices.DeleteFunc(diffs, func(d fleet.FieldDiff) bool {
+		return slices.ContainsFunc(s.bears, func(b fleet.FieldDiff) bool {
+			return b.Path == d.Path && reflect.DeepEqual(b.Want, d.Want) && reflect.DeepEqual(b.Have, d.Have)
+		})
+	})
 }
 
 // among are the differences that touch one of the others: what somebody changed to
@@ -164,5 +285,5 @@ func (s *sight) toApply(mode string) bool {
 	if s.changed() {
 		return true
 	}
-	return mode != v1alpha1.DriftReport && (len(s.diffs) > 0 || s.unmarked)
+	return mode != v1alpha1.DriftReport && !s.quiet && (len(s.diffs) > 0 || s.unmarked)
 }

@@ -11,6 +11,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -95,30 +96,36 @@ func TestAnObjectThatChangesMeanwhileIsRestored(t *testing.T) {
 	}
 	delete(want.Object["spec"].(map[string]any), "runnerLabels")
 	meddled := 0
-	restore := func(times int) (bool, error) {
+	restore := func(times int) (*unstructured.Unstructured, error) {
 		meddled = 0
-		r := &poolSyncReconciler{live: meddler{s.client, func() {
+		w := &writer{client: manager.Client(), live: meddler{s.client, func() {
 			if meddled < times {
 				meddled++
 				s.kubectlEdit("gpu", fmt.Sprintf(`{"metadata":{"annotations":{"meddled":"%d"}}}`, meddled))
 			}
 		}}}
-		return r.removeForeignFields(s.ctx, manager, &sight{id: idOf(want), want: want})
+		of := &sight{id: idOf(want), want: want}
+		have, err := w.now(s.ctx, of)
+		if err != nil || have == nil {
+			return have, err
+		}
+		return w.removeForeignFields(s.ctx, of, have)
 	}
-	if removed, err := restore(2); err != nil || !removed || len(s.pool("gpu").Spec.RunnerLabels) > 0 {
-		t.Errorf("restored %v, %v: %v", removed, err, s.pool("gpu").Spec.RunnerLabels)
+	if have, err := restore(2); err != nil || have == nil || len(s.pool("gpu").Spec.RunnerLabels) > 0 {
+		t.Errorf("restored %v, %v: %v", have, err, s.pool("gpu").Spec.RunnerLabels)
 	}
-	if removed, err := restore(0); err != nil || removed {
-		t.Errorf("there is nothing to do: %v, %v", removed, err)
+	before := s.pool("gpu").ResourceVersion
+	if have, err := restore(0); err != nil || have == nil || s.pool("gpu").ResourceVersion != before {
+		t.Errorf("there is nothing to do: %v, %v", have, err)
 	}
 	s.kubectlEdit("gpu", `{"spec":{"runnerLabels":{"by":"hand"}}}`)
-	if removed, err := restore(100); removed || err == nil || !strings.Contains(err.Error(), "as fast as it is restored") {
-		t.Errorf("who never stops: %v, %v", removed, err)
+	if _, err := restore(100); err == nil || !strings.Contains(err.Error(), "as fast as it is restored") {
+		t.Errorf("who never stops: %v", err)
 	}
 	if err := s.client.Delete(s.ctx, s.pool("gpu")); err != nil {
 		t.Fatal(err)
 	}
-	if removed, err := restore(0); removed || err != nil {
-		t.Errorf("what is gone: %v, %v", removed, err)
+	if have, err := restore(0); have != nil || err != nil {
+		t.Errorf("what is gone: %v, %v", have, err)
 	}
 }
