@@ -114,7 +114,7 @@ func (r *poolSyncReconciler) look(ctx context.Context, p *syncPass) *stageError 
 				return transient(v1alpha1.ReasonApplyFailed, err)
 			}
 			s.compareQuick(p.memory.object(s.id))
-			if len(s.edited) > 0 {
+			if s.needsManagers() {
 				group.Go(func() error { return s.readAgain(inner, r.live) })
 			}
 		case others != nil:
@@ -209,6 +209,12 @@ func (s *sight) read(ctx context.Context, from client.Reader) error {
 		s.have = have
 	}
 	return nil
+}
+
+// needsManagers says whether it matters who wrote what: to say who edited, and to
+// leave alone what another applier owns of what is ignored.
+func (s *sight) needsManagers() bool {
+	return len(s.edited) > 0 || len(s.ignore) > 0 && s.have != nil && (s.changed() || len(s.diffs) > 0 || s.unmarked)
 }
 
 // present is what the cluster has and will keep.

@@ -39,10 +39,11 @@ const (
 
 // poolSyncCacheOptions are what the fleet controller caches beside its own kind:
 // ExecutorPools of all namespaces, because an overlay may name any, without
-// status and managedFields. Who wrote a field is read when one differs.
+// status and managedFields. Who wrote a field is read when one differs. They are
+// only read, so that nobody needs a copy.
 func poolSyncCacheOptions() map[client.Object]cache.ByObject {
 	return map[client.Object]cache.ByObject{
-		newPool(): {Namespaces: map[string]cache.Config{cache.AllNamespaces: {}}, Transform: stripPool},
+		newPool(): {Namespaces: map[string]cache.Config{cache.AllNamespaces: {}}, Transform: stripPool, UnsafeDisableDeepCopy: new(true)},
 	}
 }
 

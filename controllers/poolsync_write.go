@@ -134,21 +134,24 @@ func (w *writer) write(ctx context.Context, s *sight) error {
 	if err != nil {
 		return err
 	}
-	if s.id.isPool() {
-		if object, err = w.removeForeignFields(ctx, s, object); err != nil {
-			return err
-		}
-	}
-	s.have, s.bears = object, nil
-	if object == nil {
-		return nil
-	}
-	s.bears = fleet.CompareSpecs(s.want, object, s.ignore)
-	object.SetManagedFields(nil)
-	for _, diff := range s.bears {
+	diffs := fleet.CompareSpecs(s.want, object, s.ignore)
+	for _, diff := range diffs {
 		if diff.Have == nil && diff.Want != nil {
 			return &droppedError{diff.Path}
 		}
+	}
+	if s.id.isPool() && len(diffs) > 0 {
+		if object, err = w.removeForeignFields(ctx, s, object); err != nil {
+			return err
+		}
+		diffs = nil
+		if object != nil {
+			diffs = fleet.CompareSpecs(s.want, object, s.ignore)
+		}
+	}
+	s.have, s.bears = object, diffs
+	if object != nil {
+		object.SetManagedFields(nil)
 	}
 	return nil
 }
@@ -163,7 +166,8 @@ const restoreAttempts = 5
 func (w *writer) removeForeignFields(ctx context.Context, s *sight, have *unstructured.Unstructured) (*unstructured.Unstructured, error) {
 	var tried []fleet.FieldDiff
 	for range restoreAttempts {
-		diffs := fleet.CompareSpecs(s.want, have, s.ignore)
+		// What is missing has been applied and dropped: adding it again is no use.
+		diffs := slices.DeleteFunc(fleet.CompareSpecs(s.want, have, s.ignore), func(d fleet.FieldDiff) bool { return d.Have == nil })
 		// What came back at once is set by the API server's own admission.
 		if len(diffs) == 0 || sameFields(diffs, tried) {
 			return have, nil
