@@ -210,7 +210,22 @@ func resident(b *testing.B, pid int) float64 {
 // without its Lease (PUT) and without watches, which count when they end.
 func requests(b *testing.B, system *dev.System) float64 {
 	b.Helper()
-	request, err := http.NewRequestWithContext(b.Context(), http.MethodGet, system.MetricsURL(dev.Crashable()[1]), nil)
+	var total float64
+	samples(b, system.MetricsURL(dev.Crashable()[1]), func(name string, value float64) {
+		if strings.HasPrefix(name, "rest_client_requests_total{") && !strings.Contains(name, `method="PUT"`) {
+			total += value
+		}
+	})
+	if total == 0 {
+		b.Fatal("the controller's metrics count no request")
+	}
+	return total
+}
+
+// samples reads metrics.
+func samples(b *testing.B, url string, each func(name string, value float64)) {
+	b.Helper()
+	request, err := http.NewRequestWithContext(b.Context(), http.MethodGet, url, nil)
 	if err != nil {
 		b.Fatal(err)
 	}
@@ -219,23 +234,18 @@ func requests(b *testing.B, system *dev.System) float64 {
 		b.Fatal(err)
 	}
 	defer func() { _ = response.Body.Close() }()
-	var total float64
 	lines := bufio.NewScanner(response.Body)
 	for lines.Scan() {
-		name, value, _ := strings.Cut(lines.Text(), " ")
-		if !strings.HasPrefix(name, "rest_client_requests_total{") || strings.Contains(name, `method="PUT"`) {
+		name, text, _ := strings.Cut(lines.Text(), " ")
+		if strings.HasPrefix(name, "#") {
 			continue
 		}
-		n, err := strconv.ParseFloat(value, 64)
+		value, err := strconv.ParseFloat(text, 64)
 		if err != nil {
 			b.Fatal(err)
 		}
-		total += n
+		each(name, value)
 	}
-	if total == 0 {
-		b.Fatal("the controller's metrics count no request")
-	}
-	return total
 }
 
 func eventually(b *testing.B, holds func(context.Context) bool) {
