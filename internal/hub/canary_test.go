@@ -54,9 +54,7 @@ func TestNoCredentialIsFoundAnywhere(t *testing.T) {
 		c.Webhook = &hub.WebhookConfig{SecretFile: file("hook", planted["the webhook's secret"])}
 	})
 	f.git.RequireAuthorization("Basic " + base64.StdEncoding.EncodeToString([]byte("bot:"+planted["the Git password"])))
-	first, err := os.ReadFile(filepath.Join(f.dir, "admin-token"))
-	check(t, err)
-	planted["the admin token"] = strings.TrimSpace(string(first))
+	planted["the admin token"] = f.firstToken()
 
 	// Everybody who holds a credential.
 	pool, err := f.admin.CreatePool(f.ctx(), hubv1.CreatePoolRequest{Name: "gpu", PoolDefinition: hubv1.PoolDefinition{MaxRunners: 3}})

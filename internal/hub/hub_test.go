@@ -97,12 +97,16 @@ func serveIn(t testing.TB, dir string, change func(*hub.Options)) *running {
 		done <- err
 		t.Fatalf("the hub does not start: %v", err)
 	}
-	token, err := os.ReadFile(tokenFile)
-	if err != nil {
-		t.Fatal(err)
-	}
-	r.admin = r.client(strings.TrimSpace(string(token)))
+	r.admin = r.client(r.firstToken())
 	return r
+}
+
+// firstToken is the one that the hub made when it started first.
+func (r *running) firstToken() string {
+	r.t.Helper()
+	token, err := os.ReadFile(filepath.Join(r.dir, "admin-token"))
+	check(r.t, err)
+	return strings.TrimSpace(string(token))
 }
 
 // client trusts the hub by its pin.

@@ -7,8 +7,6 @@ import (
 	"errors"
 	"io"
 	"net/http"
-	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 
@@ -20,16 +18,12 @@ import (
 // the status and the problem, if it is one.
 func (r *running) raw(method, path, body string) (int, hubv1.Problem) {
 	r.t.Helper()
-	token, err := os.ReadFile(filepath.Join(r.dir, "admin-token"))
-	if err != nil {
-		r.t.Fatal(err)
-	}
 	request, err := http.NewRequestWithContext(r.ctx(), method, "https://"+r.addr+path, strings.NewReader(body))
 	if err != nil {
 		r.t.Fatal(err)
 	}
 	request.Header.Set("Content-Type", "application/json")
-	request.Header.Set("Authorization", "Bearer "+strings.TrimSpace(string(token)))
+	request.Header.Set("Authorization", "Bearer "+r.firstToken())
 	transport := &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}} //nolint:gosec // a hub of this test
 	defer transport.CloseIdleConnections()
 	response, err := transport.RoundTrip(request)

@@ -4,8 +4,6 @@ import (
 	"bufio"
 	"io"
 	"net/http"
-	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -16,11 +14,9 @@ import (
 // request makes one with the first admin token.
 func (r *running) request(method, path string, body io.Reader) *http.Request {
 	r.t.Helper()
-	token, err := os.ReadFile(filepath.Join(r.dir, "admin-token"))
-	check(r.t, err)
 	request, err := http.NewRequestWithContext(r.ctx(), method, "https://"+r.addr+path, body)
 	check(r.t, err)
-	request.Header.Set("Authorization", "Bearer "+strings.TrimSpace(string(token)))
+	request.Header.Set("Authorization", "Bearer "+r.firstToken())
 	if body != nil {
 		request.Header.Set("Content-Type", "application/json")
 	}

@@ -145,8 +145,7 @@ func TestAProjectIsBoundInTheWordsOfOtherClients(t *testing.T) {
 	r := serve(t, nil)
 	pool, _ := r.pool("gpu", 1)
 	must(t)(r.admin.CreateProject(r.ctx(), hubv1.CreateProjectRequest{Name: "app", Remote: "https://git.example.com/app.git"}))
-	token, err := os.ReadFile(filepath.Join(r.dir, "admin-token"))
-	check(t, err)
+	token := r.firstToken()
 	transport := pinned(t, r.pin)
 	defer transport.CloseIdleConnections()
 	post := func(token string) (int, hubv1.Project) {
@@ -167,7 +166,7 @@ func TestAProjectIsBoundInTheWordsOfOtherClients(t *testing.T) {
 	if status, _ := post("cloop_nonsense"); status != http.StatusUnauthorized {
 		t.Fatalf("a stranger is answered %d", status)
 	}
-	if status, project := post(strings.TrimSpace(string(token))); status != http.StatusOK || project.ExecutorID != "pool:"+pool.ID {
+	if status, project := post(token); status != http.StatusOK || project.ExecutorID != "pool:"+pool.ID {
 		t.Fatalf("answered %d with %+v", status, project)
 	}
 }
@@ -224,8 +223,7 @@ func TestAPartOfALogIsRead(t *testing.T) {
 	until(t, runner.RunnerWatch(r.ctx()), "the runner has the run", func(s hubv1.RunnerSnapshot) bool { return s.Run != nil })
 	must(t)(runner.AppendLog(r.ctx(), run.ID, 0, []byte("01234")))
 	must(t)(runner.AppendLog(r.ctx(), run.ID, 5, []byte("56789")))
-	token, err := os.ReadFile(filepath.Join(r.dir, "admin-token"))
-	check(t, err)
+	token := r.firstToken()
 	transport := pinned(t, r.pin)
 	defer transport.CloseIdleConnections()
 	for query, want := range map[string]string{
@@ -233,7 +231,7 @@ func TestAPartOfALogIsRead(t *testing.T) {
 	} {
 		request, err := http.NewRequestWithContext(r.ctx(), http.MethodGet, "https://"+r.addr+"/api/v1/runs/"+run.ID+"/logs?"+query, nil)
 		check(t, err)
-		request.Header.Set("Authorization", "Bearer "+strings.TrimSpace(string(token)))
+		request.Header.Set("Authorization", "Bearer "+token)
 		response, err := transport.RoundTrip(request)
 		check(t, err)
 		got, err := io.ReadAll(response.Body)

@@ -177,7 +177,10 @@ func testNobodyGivesMoreThanTheyHave(t *testing.T) {
 	must(t)(s.GiveRole(background, admin, "clerk", hubv1.BindingRequest{Subject: "user:clerk"}))
 	must(t)(s.CreateGroup(background, admin, "", hubv1.CreateGroupRequest{Name: "admins"}))
 	must(t)(s.GiveRole(background, admin, access.RoleAdmin, hubv1.BindingRequest{Subject: "group:admins"}))
+	must(t)(s.CreateUser(background, admin, "", hubv1.CreateUserRequest{Name: "ann"}))
+	must(t)(s.AddMember(background, admin, "admins", "ann"))
 	must(t)(s.PutRole(background, admin, "small", hubv1.RoleRequest{Permissions: []hubv1.Permission{hubv1.PermissionProjectRead}}))
+	must(t)(s.GiveRole(background, admin, "small", hubv1.BindingRequest{Subject: "group:admins"}))
 	clerk, _ := caller(t, s, boss, hubv1.CreateTokenRequest{Name: "t", User: "clerk", Scopes: []hubv1.Permission{
 		hubv1.PermissionAccessManage, hubv1.PermissionAccessRead, hubv1.PermissionProjectRead,
 	}})
@@ -192,21 +195,36 @@ func testNobodyGivesMoreThanTheyHave(t *testing.T) {
 		"token beyond itself":   errOf(s.CreateToken(ctx, clerk, "", hubv1.CreateTokenRequest{Name: "x", Scopes: []hubv1.Permission{hubv1.PermissionRunStart}})),
 		"remove one with more":  s.RemoveUser(ctx, me, "bob"),
 		"take a role from more": errOf(s.TakeRole(ctx, me, access.RoleAdmin, hubv1.BindingRequest{Subject: "user:bob"})),
+		"act as one with more":  errOf(s.CreateToken(ctx, clerk, "", hubv1.CreateTokenRequest{Name: "x", User: "bob"})),
+		"act as a member":       errOf(s.CreateToken(ctx, clerk, "", hubv1.CreateTokenRequest{Name: "x", User: "ann"})),
+		"remove a member":       s.RemoveUser(ctx, me, "ann"),
+		"drop a member":         errOf(s.RemoveMember(ctx, me, "admins", "ann")),
+		"remove a group":        s.RemoveGroup(ctx, me, "admins"),
+		"narrow a held role":    errOf(s.PutRole(ctx, me, "small", hubv1.RoleRequest{Permissions: []hubv1.Permission{hubv1.PermissionAccessRead}})),
+		"remove a held role":    s.RemoveRole(ctx, me, "small"),
+		"revoke a token":        s.RevokeToken(ctx, clerk, boss.Token.ID),
 	} {
 		if codeOf(err) != hubv1.CodeForbidden {
 			t.Errorf("%s: %v", what, err)
 		}
 	}
-	must(t)(s.GiveRole(ctx, me, "small", hubv1.BindingRequest{Subject: "user:eve"}))
-	// A token for bob, who may do everything, gives what clerk has at most.
-	bobs, _ := caller(t, s, clerk, hubv1.CreateTokenRequest{Name: "x", User: "bob"})
-	if bobs.Rights.MayAnywhere(hubv1.PermissionExecutorManage) || !bobs.Rights.May(hubv1.PermissionProjectRead, "") {
-		t.Errorf("the token gives %v", bobs.Rights.Everywhere())
+	must(t)(s.CreateUser(ctx, me, "", hubv1.CreateUserRequest{Name: "tim"}))
+	must(t)(s.GiveRole(ctx, me, "small", hubv1.BindingRequest{Subject: "user:tim"}))
+	// A token for somebody else gives what clerk has at most.
+	tims, _ := caller(t, s, clerk, hubv1.CreateTokenRequest{Name: "x", User: "tim"})
+	must(t)(s.GiveRole(background, admin, access.RoleAdmin, hubv1.BindingRequest{Subject: "user:tim"}))
+	if now, err := s.Renewed(background, tims); err != nil || now.Rights.MayAnywhere(hubv1.PermissionExecutorManage) || !now.Rights.May(hubv1.PermissionProjectRead, "") {
+		t.Errorf("the token gives %v, %v", now.Rights.Everywhere(), err)
 	}
 	// And what its user has at most, whatever its scopes say.
 	eves, _ := caller(t, s, boss, hubv1.CreateTokenRequest{Name: "x", User: "eve"})
 	if eves.Rights.MayAnywhere(hubv1.PermissionExecutorManage) {
 		t.Errorf("the token gives %v", eves.Rights.Everywhere())
+	}
+	// What was taken from clerk after its request was let in counts.
+	must(t)(s.TakeRole(background, admin, "clerk", hubv1.BindingRequest{Subject: me}))
+	if _, err := s.CreateGroup(ctx, me, "", hubv1.CreateGroupRequest{Name: "mine"}); codeOf(err) != hubv1.CodeForbidden {
+		t.Errorf("without its role clerk makes a group: %v", err)
 	}
 }
 

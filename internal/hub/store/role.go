@@ -32,54 +32,6 @@ func findRole(ctx context.Context, q querier, name string) (hubv1.Role, error) {
 	return role, err
 }
 
-// mayGive refuses to give a role that permits what the caller may not do itself:
-// with access.manage alone it could make itself anything.
-func (tx *Tx) mayGive(g access.Grant) error {
-	if tx.caller == nil {
-		return nil
-	}
-	permissions := g.Permissions
-	if g.Project != "" {
-		permissions = slices.DeleteFunc(slices.Clone(permissions), func(p hubv1.Permission) bool { return !access.PerProject(p) })
-	}
-	return tx.caller.mayGive(permissions, g.Project, "role "+g.Role)
-}
-
-func (c Caller) mayGive(permissions []hubv1.Permission, project, what string) error {
-	lacking := c.Rights.Lacking(permissions, project)
-	if len(lacking) == 0 {
-		return nil
-	}
-	p := problem.New(hubv1.CodeForbidden, "%s gives %s, which %s has not itself with token %s", what, joined(lacking), c.Actor(), c.Token.ID)
-	p.Remedy = "nobody gives more than they have: ask somebody who has role:" + access.RoleAdmin
-	return p
-}
-
-// mayTakeFrom refuses to remove somebody who may do more than the caller.
-func (tx *Tx) mayTakeFrom(subject string) error {
-	if tx.caller == nil {
-		return nil
-	}
-	grants, err := grantsOf(context.Background(), tx, subject)
-	if err != nil {
-		return err
-	}
-	for _, g := range grants {
-		if err := tx.mayGive(g); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-func joined(permissions []hubv1.Permission) string {
-	texts := make([]string, 0, len(permissions))
-	for _, p := range permissions {
-		texts = append(texts, string(p))
-	}
-	return strings.Join(texts, ", ")
-}
-
 // PutRole makes a role or changes what it permits.
 func (s *Store) PutRole(ctx context.Context, actor, name string, request hubv1.RoleRequest) (hubv1.Role, error) {
 	if _, found := access.FindBuiltIn(name); found {
@@ -89,12 +41,15 @@ func (s *Store) PutRole(ctx context.Context, actor, name string, request hubv1.R
 	slices.Sort(permissions)
 	permissions = slices.Compact(permissions)
 	err := s.update(ctx, func(tx *Tx) error {
-		if err := tx.mayGive(access.Grant{Role: name, Permissions: permissions}); err != nil {
+		was, found, err := first(context.Background(), tx, scanRole, "SELECT name, permissions FROM roles WHERE name = ?", name)
+		if err != nil {
 			return err
 		}
-		was, found, err := first(context.Background(), tx, scanText, "SELECT permissions FROM roles WHERE name = ?", name)
-		if err != nil || found && was == asJSON(permissions) {
+		if err := tx.mayDefine(name, was.Permissions, permissions); err != nil {
 			return err
+		}
+		if found && slices.Equal(was.Permissions, permissions) {
+			return nil
 		}
 		if _, err := tx.exec(`INSERT INTO roles (name, permissions, created_at) VALUES (?, ?, ?)
 			ON CONFLICT (name) DO UPDATE SET permissions = excluded.permissions`, name, asJSON(permissions), nano(tx.now)); err != nil {
@@ -111,6 +66,22 @@ func (s *Store) PutRole(ctx context.Context, actor, name string, request hubv1.R
 	return s.GetRole(ctx, name)
 }
 
+// mayDefine refuses to make a role permit what the caller may not do itself, or
+// to narrow it for somebody who has more.
+func (tx *Tx) mayDefine(name string, was, permissions []hubv1.Permission) error {
+	if err := tx.managesAccess(); err != nil {
+		return err
+	}
+	if err := tx.mayGive(access.Grant{Role: name, Permissions: append(slices.Clone(was), permissions...)}); err != nil {
+		return err
+	}
+	narrower := slices.ContainsFunc(was, func(p hubv1.Permission) bool { return !slices.Contains(permissions, p) })
+	if !narrower {
+		return nil
+	}
+	return tx.mayTakeFromHolders(name)
+}
+
 func builtInRole(name string) *hubv1.Problem {
 	p := problem.New(hubv1.CodeConflict, "role %s is the hub's own and stays as it is", name)
 	p.Remedy = "make a role of another name"
@@ -123,12 +94,15 @@ func (s *Store) RemoveRole(ctx context.Context, actor, name string) error {
 		return builtInRole(name)
 	}
 	return s.update(ctx, func(tx *Tx) error {
-		removed, err := tx.exec("DELETE FROM roles WHERE name = ?", name)
+		role, err := findRole(context.Background(), tx, name)
 		if err != nil {
 			return err
 		}
-		if removed == 0 {
-			return problem.New(hubv1.CodeNotFound, "there is no role %q", name)
+		if err := tx.mayDefine(name, role.Permissions, nil); err != nil {
+			return err
+		}
+		if _, err := tx.exec("DELETE FROM roles WHERE name = ?", name); err != nil {
+			return err
 		}
 		if _, err := tx.exec("DELETE FROM role_bindings WHERE role = ?", name); err != nil {
 			return err
@@ -151,7 +125,7 @@ func (s *Store) GiveRole(ctx context.Context, actor, name string, request hubv1.
 		if _, err := find(context.Background(), tx, subject); err != nil {
 			return 0, err
 		}
-		if err := tx.mayGive(g); err != nil {
+		if err := tx.mayGrant(g); err != nil {
 			return 0, err
 		}
 		return tx.exec(`INSERT INTO role_bindings (subject, role, project_id, created_at) VALUES (?, ?, ?, ?)
@@ -166,6 +140,9 @@ func (s *Store) TakeRole(ctx context.Context, actor, name string, request hubv1.
 		if err := tx.mayGive(g); err != nil {
 			return 0, err
 		}
+		if err := tx.mayTakeFromSubject(request.Subject); err != nil {
+			return 0, err
+		}
 		return tx.exec("DELETE FROM role_bindings WHERE subject = ? AND role = ? AND project_id = ?", request.Subject, name, g.Project)
 	})
 }
@@ -174,6 +151,9 @@ func (s *Store) changeBinding(ctx context.Context, actor, name string, request h
 	change func(*Tx, access.Grant) (int64, error),
 ) (hubv1.Role, error) {
 	err := s.update(ctx, func(tx *Tx) error {
+		if err := tx.managesAccess(); err != nil {
+			return err
+		}
 		role, err := findRole(context.Background(), tx, name)
 		if err != nil {
 			return err

@@ -76,6 +76,15 @@ func (s *Store) createNamed(ctx context.Context, actor string, key Key, request 
 		if _, repeated, err := tx.repeats(actor, key, request); err != nil || repeated {
 			return err
 		}
+		if err := tx.managesAccess(); err != nil {
+			return err
+		}
+		if kind == "user" {
+			// An audience may list one who is yet to be made.
+			if err := tx.mayAdmit([]string{subject}, ""); err != nil {
+				return err
+			}
+		}
 		made, err := tx.exec(insert, name, nano(tx.now))
 		if err != nil {
 			return err
@@ -98,10 +107,13 @@ func (s *Store) RemoveUser(ctx context.Context, actor, name string) error {
 		if _, err := findUser(bg, tx, name); err != nil {
 			return err
 		}
-		subject := access.User(name)
-		if err := tx.mayTakeFrom(subject); err != nil {
+		if err := tx.managesAccess(); err != nil {
 			return err
 		}
+		if err := tx.mayTakeFromUser(name); err != nil {
+			return err
+		}
+		subject := access.User(name)
 		live, err := collect(bg, tx, scanToken, selectTokens+" WHERE user_name = ? AND revoked_at IS NULL", name)
 		if err != nil {
 			return err
@@ -145,6 +157,9 @@ func (s *Store) RemoveGroup(ctx context.Context, actor, name string) error {
 		if _, err := findGroup(context.Background(), tx, name); err != nil {
 			return err
 		}
+		if err := tx.mayRemoveGroup(name); err != nil {
+			return err
+		}
 		if _, err := tx.exec("DELETE FROM group_members WHERE group_name = ?", name); err != nil {
 			return err
 		}
@@ -161,8 +176,26 @@ func (s *Store) RemoveGroup(ctx context.Context, actor, name string) error {
 	})
 }
 
-// AddMember puts a user into a group, which gives it the group's roles: nobody
-// gives so what they have not got.
+// mayRemoveGroup refuses to remove a group that has what the caller has not, or
+// has somebody in it who has more.
+func (tx *Tx) mayRemoveGroup(name string) error {
+	if err := tx.managesAccess(); err != nil {
+		return err
+	}
+	grants, err := grantsOf(context.Background(), tx, access.Group(name))
+	if err != nil {
+		return err
+	}
+	for _, g := range grants {
+		if err := tx.mayGive(g); err != nil {
+			return err
+		}
+	}
+	return tx.mayTakeFromMembers(name)
+}
+
+// AddMember puts a user into a group, which gives it the group's roles and its
+// places in audiences: nobody gives so what they have not got.
 func (s *Store) AddMember(ctx context.Context, actor, group, user string) (hubv1.Group, error) {
 	return s.changeMembers(ctx, actor, group, user, ActionGroupAdd, func(tx *Tx) (int64, error) {
 		grants, err := grantsOf(context.Background(), tx, access.Group(group))
@@ -170,9 +203,12 @@ func (s *Store) AddMember(ctx context.Context, actor, group, user string) (hubv1
 			return 0, err
 		}
 		for _, g := range grants {
-			if err := tx.mayGive(g); err != nil {
+			if err := tx.mayGrant(g); err != nil {
 				return 0, err
 			}
+		}
+		if err := tx.mayAdmit([]string{access.Group(group)}, ""); err != nil {
+			return 0, err
 		}
 		return tx.exec("INSERT INTO group_members (user_name, group_name) VALUES (?, ?) ON CONFLICT (user_name, group_name) DO NOTHING", user, group)
 	})
@@ -182,6 +218,9 @@ func (s *Store) AddMember(ctx context.Context, actor, group, user string) (hubv1
 // the user's leave the queue.
 func (s *Store) RemoveMember(ctx context.Context, actor, group, user string) (hubv1.Group, error) {
 	return s.changeMembers(ctx, actor, group, user, ActionGroupDrop, func(tx *Tx) (int64, error) {
+		if err := tx.mayTakeFromUser(user); err != nil {
+			return 0, err
+		}
 		return tx.exec("DELETE FROM group_members WHERE user_name = ? AND group_name = ?", user, group)
 	})
 }
@@ -192,6 +231,9 @@ func (s *Store) changeMembers(ctx context.Context, actor, group, user, action st
 			return err
 		}
 		if _, err := findUser(context.Background(), tx, user); err != nil {
+			return err
+		}
+		if err := tx.managesAccess(); err != nil {
 			return err
 		}
 		changed, err := change(tx)

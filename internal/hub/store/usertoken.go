@@ -88,7 +88,11 @@ func (s *Store) CreateToken(ctx context.Context, caller Caller, key Key, request
 		if _, err := findUser(bg, tx, request.User); err != nil {
 			return err
 		}
-		scopes, err := tokenScopes(caller, request, tx.now)
+		tx.caller = &caller
+		if err := tx.renewCaller(); err != nil {
+			return err
+		}
+		scopes, err := tx.tokenScopes(request)
 		if err != nil {
 			return err
 		}
@@ -124,8 +128,8 @@ func (s *Store) CreateToken(ctx context.Context, caller Caller, key Key, request
 
 // tokenScopes are the scopes of a token to make. It never gives more than its
 // maker has, for as long as that one's token lasts.
-func tokenScopes(caller Caller, request hubv1.CreateTokenRequest, now time.Time) ([]hubv1.Permission, error) {
-	scopes := request.Scopes
+func (tx *Tx) tokenScopes(request hubv1.CreateTokenRequest) ([]hubv1.Permission, error) {
+	caller, scopes, now := *tx.caller, request.Scopes, tx.now
 	forbidden := func(remedy, format string, args ...any) error {
 		p := problem.New(hubv1.CodeForbidden, format, args...)
 		p.Remedy = remedy
@@ -147,18 +151,21 @@ func tokenScopes(caller Caller, request hubv1.CreateTokenRequest, now time.Time)
 		}
 		for _, p := range scopes {
 			if !caller.Rights.MayAnywhere(p) {
-				return nil, caller.mayGive([]hubv1.Permission{p}, "", "the token")
+				return nil, caller.mayGive(access.Grant{Permissions: []hubv1.Permission{p}}, "the token")
 			}
 		}
 		return scopes, nil
 	}
-	if err := caller.mayGive([]hubv1.Permission{hubv1.PermissionAccessManage}, "", "a token for somebody else"); err != nil {
+	if err := caller.mayGive(access.Grant{Permissions: []hubv1.Permission{hubv1.PermissionAccessManage}}, "a token for somebody else"); err != nil {
+		return nil, err
+	}
+	if err := tx.mayActAs(request.User); err != nil {
 		return nil, err
 	}
 	if len(scopes) == 0 {
 		scopes = caller.Rights.Everywhere()
 	}
-	return scopes, caller.mayGive(scopes, "", "the token")
+	return scopes, caller.mayGive(access.Grant{Permissions: scopes}, "the token")
 }
 
 // ListTokens lists a user's tokens, newest first, or everybody's where no user
@@ -185,16 +192,18 @@ func (s *Store) RevokeToken(ctx context.Context, caller Caller, id string) error
 		if err != nil {
 			return err
 		}
-		if !found || row.User != caller.User && !caller.Rights.May(hubv1.PermissionAccessManage, "") {
+		tx.caller = &caller
+		if err := tx.renewCaller(); err != nil {
+			return err
+		}
+		if !found || row.User != caller.User && !tx.caller.Rights.May(hubv1.PermissionAccessManage, "") {
 			return problem.New(hubv1.CodeNotFound, "there is no token %q", id)
 		}
 		if row.RevokedAt != nil {
 			return nil
 		}
-		if row.User != caller.User {
-			if err := tx.mayTakeFrom(access.User(row.User)); err != nil {
-				return err
-			}
+		if err := tx.mayRevoke(row); err != nil {
+			return err
 		}
 		return tx.revokeToken(caller.Actor(), row, "")
 	})
