@@ -22,6 +22,9 @@ const (
 	FindingMembersBuilds FindingID = "members.builds"
 	FindingMembersClock  FindingID = "members.clock"
 
+	FindingAccess          FindingID = "access"
+	FindingAccessBootstrap FindingID = "access.bootstrap"
+
 	FindingTLS       FindingID = "tls"
 	FindingTLSExpiry FindingID = "tls.expiry"
 	FindingTLSReload FindingID = "tls.reload"
@@ -61,7 +64,7 @@ func (s Severity) Rank() int {
 type Finding struct {
 	ID       FindingID `json:"id"`
 	Severity Severity  `json:"severity" enum:"pass,warn,fail"`
-	// About names the pool, the sync or the file that it is about; empty where
+	// About names the pool, the sync, the token or the file that it is about; empty where
 	// there is only one.
 	About string `json:"about,omitempty"`
 	// Found says in a sentence what was found.

@@ -73,6 +73,7 @@ it. Nothing that is not over is ever removed:
     runs: 90d                       # after their end, but always
     runsPerProject: 100             # the newest ones of each project
     runners: 7d                     # after they were retired
+    tokens: 90d                     # of users, after they ended; removed users
     audit: 365d                     # of runs and runners; the rest is kept
 
 and how often the hub serves one client, here with the defaults:

@@ -20,7 +20,7 @@ sync:
   username: bot
   passwordFile: /etc/hub/password
   allow: {names: ["team-*"], maxRunners: 10}
-retention: {logs: 36h, runs: 10d, runsPerProject: 0, audit: forever}
+retention: {logs: 36h, runs: 10d, runsPerProject: 0, tokens: 48h, audit: forever}
 projects: {caFile: git.pem, hosts: ["*.example.com"]}
 `
 
@@ -32,7 +32,7 @@ func TestTheConfiguration(t *testing.T) {
 		got.Ref.Branch != "main" || got.Allow.MaxRunners != 10 || config.Names[0] != "hub.example.com" {
 		t.Fatalf("parsed %+v", got)
 	}
-	want := store.Retention{Logs: 36 * time.Hour, Runs: 10 * 24 * time.Hour, RunsPerProject: -1, Audit: -1}
+	want := store.Retention{Logs: 36 * time.Hour, Runs: 10 * 24 * time.Hour, RunsPerProject: -1, Tokens: 48 * time.Hour, Audit: -1}
 	if config.Retention != want {
 		t.Fatalf("parsed %+v, want %+v", config.Retention, want)
 	}
@@ -57,11 +57,11 @@ func TestEveryProblemOfAConfigurationIsNamed(t *testing.T) {
   allow: {names: ["["], maxRunners: -1}
 - name: a
   url: https://git.example.com/x
-retention: {logs: soon, runs: 99999d, runners: 3h, audit: -5d, runsPerProject: -1}
+retention: {logs: soon, runs: 99999d, runners: 3h, tokens: 1h, audit: -5d, runsPerProject: -1}
 projects: {hosts: ["git["]}
 `))
 	for _, want := range []string{"lowercase", "https", `"soon"`, "40 hexadecimal", "at least 1s", "passwordFile", "no pattern", "negative", "another sync", "hub.yaml",
-		`retention.logs: "soon"`, `retention.runs: "99999d"`, "retention.runners: 3h is less", "retention.audit", "retention.runsPerProject", `projects.hosts: "git[" is no pattern`} {
+		`retention.logs: "soon"`, `retention.runs: "99999d"`, "retention.runners: 3h is less", "retention.tokens: 1h", "retention.audit", "retention.runsPerProject", `projects.hosts: "git[" is no pattern`} {
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%v does not name %q", err, want)
 		}

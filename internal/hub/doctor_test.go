@@ -7,6 +7,7 @@ import (
 
 	"cloop.dev/cloop/apis/hubv1"
 	"cloop.dev/cloop/internal/hub"
+	"cloop.dev/cloop/internal/hub/access"
 	"cloop.dev/cloop/internal/hubclient"
 )
 
@@ -20,8 +21,7 @@ func TestTheDoctorFindsAHubWell(t *testing.T) {
 		d, err := r.admin.Doctor(r.ctx())
 		check(t, err)
 		for _, f := range d.Findings {
-			// The disk is the machine's, which may be nearly full.
-			if f.Severity != hubv1.SeverityPass && f.ID != hubv1.FindingStorageDisk {
+			if f.Severity != hubv1.SeverityPass {
 				t.Errorf("the hub has %+v", f)
 			}
 		}
@@ -97,5 +97,36 @@ func TestTheDoctorAndThePoolSayTheSame(t *testing.T) {
 	}
 	if page := r.page("/metrics"); !strings.Contains(page, `cloop_fleet_sync_ready{sync="fleet"} 0`) || !strings.Contains(page, `cloop_fleet_syncs_total{state="failed",sync="fleet"} `) {
 		t.Error("the metrics do not have the sync")
+	}
+}
+
+// The first token is worth a word once somebody else can do without it.
+func TestTheDoctorFindsAFirstTokenThatIsLeft(t *testing.T) {
+	r := serve(t, nil)
+	found := func() *hubv1.Finding {
+		t.Helper()
+		d, err := r.admin.Doctor(r.ctx())
+		check(t, err)
+		return findingOf(d, hubv1.FindingAccessBootstrap)
+	}
+	r.plain("bob")
+	must(t)(r.admin.CreateGroup(r.ctx(), hubv1.CreateGroupRequest{Name: "admins"}))
+	must(t)(r.admin.AddMember(r.ctx(), "admins", "bob"))
+	must(t)(r.admin.GiveRole(r.ctx(), access.RoleAdmin, hubv1.BindingRequest{Subject: "group:admins"}))
+	r.token(r.admin, hubv1.CreateTokenRequest{Name: "small", User: "bob", Scopes: []hubv1.Permission{hubv1.PermissionHubRead}})
+	if f := found(); f != nil {
+		t.Fatalf("bob could not do without the first token: %+v", f)
+	}
+	bob := r.client(r.token(r.admin, hubv1.CreateTokenRequest{Name: "t", User: "bob"}).Secret)
+	me, err := r.admin.Self(r.ctx())
+	check(t, err)
+	f := found()
+	if f == nil || f.Severity != hubv1.SeverityWarn || f.About != me.Token.ID || f.Command != "cloop hub token revoke "+me.Token.ID || !strings.Contains(f.Found, "user:bob may do everything too") {
+		t.Fatalf("found %+v", f)
+	}
+	check(t, bob.RevokeToken(r.ctx(), f.About))
+	r.admin = bob
+	if f := found(); f != nil {
+		t.Errorf("it is revoked, and yet %+v", f)
 	}
 }

@@ -11,7 +11,7 @@ import (
 
 // examine reads all that the doctor judges.
 func (p *parts) examine(ctx context.Context) (doctor.Snapshot, error) {
-	s := doctor.Snapshot{Now: p.store.Now(), Certificate: p.certs.state(), Disk: room(p.DataDir)}
+	s := doctor.Snapshot{Now: p.store.Now(), Certificate: p.certs.state(), Disk: p.Room(p.DataDir)}
 	if err := p.store.Ping(ctx); err != nil {
 		s.Database.Trouble = "the database does not answer"
 		if trouble := store.Trouble(err); trouble != nil {
@@ -29,6 +29,9 @@ func (p *parts) examine(ctx context.Context) (doctor.Snapshot, error) {
 	if s.Pools, err = p.store.Patients(ctx, ""); err != nil {
 		return s, err
 	}
+	if s.Access, err = p.store.Access(ctx); err != nil {
+		return s, err
+	}
 	records, err := p.store.ListSyncs(ctx)
 	if err != nil {
 		return s, err
@@ -44,8 +47,8 @@ func (p *parts) examine(ctx context.Context) (doctor.Snapshot, error) {
 	return s, nil
 }
 
-// room is what the disk of a directory has; none where it cannot be asked.
-func room(dir string) doctor.Disk {
+// diskOf is what the disk of a directory has; none where it cannot be asked.
+func diskOf(dir string) doctor.Disk {
 	var s unix.Statfs_t
 	if unix.Statfs(dir, &s) != nil {
 		return doctor.Disk{}

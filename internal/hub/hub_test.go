@@ -18,6 +18,7 @@ import (
 	"cloop.dev/cloop/apis/hubv1"
 	"cloop.dev/cloop/internal/hub"
 	"cloop.dev/cloop/internal/hub/api"
+	"cloop.dev/cloop/internal/hub/doctor"
 	"cloop.dev/cloop/internal/hubclient"
 	"cloop.dev/cloop/internal/secret"
 )
@@ -69,6 +70,8 @@ func serveIn(t testing.TB, dir string, change func(*hub.Options)) *running {
 	o := hub.Options{
 		Addr: "127.0.0.1:0", DataDir: filepath.Join(dir, "hub"), AdminTokenFile: tokenFile, Clock: r.clock,
 		Log: slog.New(slog.NewTextHandler(r.log, nil)),
+		// The machine's own disk may be nearly full.
+		Room: func(string) doctor.Disk { return doctor.Disk{Free: 50 << 30, Total: 100 << 30} },
 		// No test's project is anywhere, unless it says so.
 		Projects: hub.ProjectsConfig{Hosts: []string{"nowhere.invalid"}},
 		// The clock stands still, so what was taken would not come back.

@@ -10,6 +10,7 @@ import (
 	"k8s.io/utils/clock"
 
 	"cloop.dev/cloop/internal/hub/api"
+	"cloop.dev/cloop/internal/hub/doctor"
 	"cloop.dev/cloop/internal/hub/store"
 	"cloop.dev/cloop/internal/secret"
 )
@@ -63,6 +64,9 @@ type Options struct {
 	// Projects is how the hub looks at projects' repositories. Left out, it is that
 	// of ConfigFile.
 	Projects ProjectsConfig
+	// Room says how much room the disk of a directory has; the system's own answer
+	// where left out.
+	Room func(dir string) doctor.Disk
 	// Ready, if set, is called once when the hub listens, with its address and
 	// the pin of its key.
 	Ready func(addr, pin string)
@@ -87,6 +91,9 @@ func (o *Options) complete() error {
 	}
 	if o.Log == nil {
 		o.Log = slog.Default()
+	}
+	if o.Room == nil {
+		o.Room = diskOf
 	}
 	if o.HeartbeatInterval <= 0 {
 		o.HeartbeatInterval = defaultHeartbeat

@@ -20,6 +20,7 @@ type retentionEntry struct {
 	Runs           string `yaml:"runs"`
 	RunsPerProject *int   `yaml:"runsPerProject"`
 	Runners        string `yaml:"runners"`
+	Tokens         string `yaml:"tokens"`
 	Audit          string `yaml:"audit"`
 }
 
@@ -30,7 +31,7 @@ func (e retentionEntry) retention() (store.Retention, error) {
 	for _, setting := range []struct {
 		name, text string
 		value      *time.Duration
-	}{{"logs", e.Logs, &out.Logs}, {"runs", e.Runs, &out.Runs}, {"runners", e.Runners, &out.Runners}, {"audit", e.Audit, &out.Audit}} {
+	}{{"logs", e.Logs, &out.Logs}, {"runs", e.Runs, &out.Runs}, {"runners", e.Runners, &out.Runners}, {"tokens", e.Tokens, &out.Tokens}, {"audit", e.Audit, &out.Audit}} {
 		age, err := parseAge(setting.text)
 		if err != nil {
 			problems = append(problems, fmt.Errorf("retention.%s: %w", setting.name, err))

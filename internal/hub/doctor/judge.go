@@ -18,6 +18,7 @@ type Snapshot struct {
 	Members []Member
 	// Ahead is by how much this hub's clock is before that of the database.
 	Ahead       time.Duration
+	Access      Access
 	Certificate Certificate
 	Syncs       []Sync
 }
@@ -30,6 +31,7 @@ func Judge(s Snapshot) hubv1.Diagnosis {
 	}
 	found = append(found, storage(s.Database, s.Disk)...)
 	found = append(found, members(s.Members, s.Ahead)...)
+	found = append(found, access(s.Access)...)
 	found = append(found, certificate(s.Now, s.Certificate)...)
 	for _, sync := range s.Syncs {
 		found = append(found, examineSync(s.Now, sync)...)

@@ -121,6 +121,7 @@ func sound(change func(*doctor.Snapshot)) doctor.Snapshot {
 
 func TestHubFindings(t *testing.T) {
 	const gib = 1 << 30
+	first := []hubv1.Token{{ID: "token_1", User: "admin", CreatedAt: ago(time.Hour)}}
 	for name, c := range map[string]struct {
 		change func(*doctor.Snapshot)
 		want   string
@@ -137,7 +138,12 @@ func TestHubFindings(t *testing.T) {
 		"an older hub": {func(s *doctor.Snapshot) {
 			s.Members = append(s.Members, doctor.Member{Build: "1.1.0", Address: "b:8443", Features: []string{"one"}})
 		}, "warn members.builds", "the hub of build 1.1.0 cannot do two, so no hub does"},
-		"two of a kind":  {func(s *doctor.Snapshot) { s.Members = append(s.Members, s.Members[0]) }, "", ""},
+		"two of a kind":         {func(s *doctor.Snapshot) { s.Members = append(s.Members, s.Members[0]) }, "", ""},
+		"the first token alone": {func(s *doctor.Snapshot) { s.Access = doctor.Access{First: first, Others: []string{"admin"}} }, "", ""},
+		"others without it":     {func(s *doctor.Snapshot) { s.Access = doctor.Access{Others: []string{"bob"}} }, "", ""},
+		"the first token is left": {func(s *doctor.Snapshot) {
+			s.Access = doctor.Access{First: first, Others: []string{"admin", "ann", "bob", "cid", "dan", "eve"}}
+		}, "warn access.bootstrap", "user:admin, made at 2026-03-01T11:00:00Z, is live and was never used, and user:ann, user:bob, user:cid, 2 more may"},
 		"a clock ahead":  {func(s *doctor.Snapshot) { s.Ahead = 5 * time.Second }, "warn members.clock", "5s ahead of"},
 		"a clock behind": {func(s *doctor.Snapshot) { s.Ahead = -time.Minute }, "warn members.clock", "1m0s behind"},
 		"a clock nearly": {func(s *doctor.Snapshot) { s.Ahead = -2 * time.Second }, "", ""},
@@ -180,7 +186,7 @@ func TestHubFindings(t *testing.T) {
 
 // passing are the groups that pass where the findings are wrong.
 func passing(wrong []string) []string {
-	return slices.DeleteFunc([]string{"pass storage", "pass members", "pass tls", "pass syncs"}, func(group string) bool {
+	return slices.DeleteFunc([]string{"pass storage", "pass members", "pass access", "pass tls", "pass syncs"}, func(group string) bool {
 		return slices.ContainsFunc(wrong, func(w string) bool { return strings.Contains(w, strings.TrimPrefix(group, "pass ")+".") })
 	})
 }
@@ -192,5 +198,5 @@ func TestTheWorstComesFirst(t *testing.T) {
 		s.Certificate.ReloadError = "no PEM"
 	})
 	compare(t, doctor.Judge(s).Findings,
-		[]string{"fail storage.disk", "warn executors.pools.protocol", "warn tls.reload", "pass executors.pools", "pass members", "pass syncs"}, "")
+		[]string{"fail storage.disk", "warn executors.pools.protocol", "warn tls.reload", "pass executors.pools", "pass members", "pass access", "pass syncs"}, "")
 }

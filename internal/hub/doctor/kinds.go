@@ -70,6 +70,12 @@ var kinds = []Kind{
 		"let a time service keep the clocks of both machines",
 		"timedatectl status"},
 
+	{hubv1.FindingAccess, passes, "No token is left from the first start that nobody needs any more", "", ""},
+	{hubv1.FindingAccessBootstrap, warns,
+		"The token that the hub made at its first start, or a reset made, may do everything, never ends and is nobody's own; others who have role:admin have tokens of theirs",
+		"sign in as one of the others, revoke it and delete the file that it is in; who loses every token gets another at the hub's machine with `cloop hub reset-admin`",
+		"cloop hub token revoke " + about},
+
 	{hubv1.FindingTLS, passes, "The certificate that the hub shows is valid for long enough", "", ""},
 	{hubv1.FindingTLSExpiry, both,
 		"The certificate that the hub shows is over or soon will be: clients that check it then refuse the hub, and those that only pin its key do not",

@@ -2,8 +2,10 @@ package store
 
 import (
 	"context"
+	"slices"
 
 	"cloop.dev/cloop/apis/hubv1"
+	"cloop.dev/cloop/internal/hub/access"
 	"cloop.dev/cloop/internal/hub/doctor"
 )
 
@@ -16,6 +18,35 @@ type fact struct {
 
 func scanNumber(row scanner) (f fact, err error) { return f, row.Scan(&f.pool, &f.number) }
 func scanSaid(row scanner) (f fact, err error)   { return f, row.Scan(&f.pool, &f.text) }
+
+// admins are the users who have the role that may do everything.
+const admins = `SELECT u.name FROM users u WHERE u.removed_at IS NULL AND (
+	'user:' || u.name IN (SELECT b.subject FROM role_bindings b WHERE b.role = ? AND b.project_id = '')
+	OR u.name IN (SELECT m.user_name FROM group_members m JOIN role_bindings b ON b.subject = 'group:' || m.group_name WHERE b.role = ? AND b.project_id = ''))`
+
+// Access reads for the doctor who can do everything.
+func (s *Store) Access(ctx context.Context) (out doctor.Access, err error) {
+	live, now := " WHERE revoked_at IS NULL AND (expires_at IS NULL OR expires_at > ?)", nano(s.clock.Now())
+	err = s.view(ctx, func(q querier) error {
+		first, err := collect(ctx, q, scanToken, selectTokens+live+" AND created_by IN (?, ?) ORDER BY created_at, id", now, actorHub, actorOperator)
+		if err != nil || len(first) == 0 {
+			return err
+		}
+		for _, t := range first {
+			out.First = append(out.First, t.Token)
+		}
+		theirs, err := collect(ctx, q, scanToken, selectTokens+live+" AND ceiling IS NULL AND user_name IN ("+admins+") ORDER BY user_name",
+			now, access.RoleAdmin, access.RoleAdmin)
+		for _, t := range theirs {
+			if len(t.Scopes) == 0 || slices.Contains(t.Scopes, hubv1.PermissionAccessManage) {
+				out.Others = append(out.Others, t.User)
+			}
+		}
+		out.Others = slices.Compact(out.Others)
+		return err
+	})
+	return out, err
+}
 
 // Patients reads for the doctor one pool by its id, or those that are not revoked
 // where that is empty, by name.

@@ -22,6 +22,10 @@ type Retention struct {
 	// their tokens and sessions, and revoked credentials as long once none of
 	// their runners is left; 7 days.
 	Runners time.Duration
+	// Tokens of users are kept this long after they were revoked or have expired,
+	// and users as long after they were removed, unless a run of theirs is not
+	// settled; 90 days.
+	Tokens time.Duration
 	// Audit is how long the audit trail says what became of runs and runners;
 	// 365 days. What it says of pools, projects and credentials it says for ever.
 	Audit time.Duration
@@ -38,6 +42,7 @@ func (r Retention) Defaults() Retention {
 	def(&r.Runs, 90*day)
 	def(&r.RunsPerProject, 100)
 	def(&r.Runners, 7*day)
+	def(&r.Tokens, 90*day)
 	def(&r.Audit, 365*day)
 	def(&r.Batch, 200)
 	return r
@@ -68,6 +73,8 @@ func (s *Store) Prune(ctx context.Context) (more bool, err error) {
 			{"run", keep.Runs, keep.Batch, pruneRuns},
 			{"runner", keep.Runners, keep.Batch, pruneRunners},
 			{"credential", keep.Runners, keep.Batch, pruneCredentials},
+			{"token", keep.Tokens, keep.Batch, pruneTokens},
+			{"user", keep.Tokens, keep.Batch, pruneUsers},
 			{"audit row", keep.Audit, keep.Batch, pruneAudit},
 		} {
 			if step.age < 0 {
@@ -202,6 +209,31 @@ func pruneCredentials(tx *Tx, before, batch int64) (int64, error) {
 	return tx.exec(`DELETE FROM credentials WHERE id IN (SELECT k.id FROM credentials k WHERE k.revoked_at IS NOT NULL AND k.revoked_at <= ?
 		AND NOT EXISTS (SELECT 1 FROM runners r WHERE r.credential_id = k.id)
 		AND NOT EXISTS (SELECT 1 FROM controllers c WHERE c.credential_id = k.id) LIMIT ?)`, before, batch)
+}
+
+// pruneTokens removes tokens of users that were over before.
+func pruneTokens(tx *Tx, before, batch int64) (int64, error) {
+	old, err := collect(context.Background(), tx, scanText, `SELECT id FROM tokens WHERE COALESCE(revoked_at, expires_at) <= ?
+		ORDER BY COALESCE(revoked_at, expires_at) LIMIT ?`, before, batch)
+	if err != nil {
+		return 0, err
+	}
+	for _, id := range old {
+		tx.store.tokenUses.forget(id)
+		if _, err := tx.exec("DELETE FROM tokens WHERE id = ?", id); err != nil {
+			return 0, err
+		}
+	}
+	return int64(len(old)), nil
+}
+
+// pruneUsers removes those who were removed before and of whom nothing goes on.
+// One user is always left: a hub without any would make a first one again.
+func pruneUsers(tx *Tx, before, batch int64) (int64, error) {
+	return tx.exec(`DELETE FROM users WHERE name IN (SELECT u.name FROM users u WHERE u.removed_at <= ?
+		AND EXISTS (SELECT 1 FROM users l WHERE l.removed_at IS NULL)
+		AND NOT EXISTS (SELECT 1 FROM tokens t WHERE t.user_name = u.name)
+		AND NOT EXISTS (SELECT 1 FROM runs r WHERE r.settled_at IS NULL AND r.started_by = 'user:' || u.name) LIMIT ?)`, before, batch)
 }
 
 // ofWork are the audit rows of runs and runners. The index audit_work is of them,

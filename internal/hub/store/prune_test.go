@@ -14,12 +14,13 @@ import (
 
 	"cloop.dev/cloop/apis/hubv1"
 	"cloop.dev/cloop/internal/hub/store"
+	"cloop.dev/cloop/internal/secret"
 )
 
 // retention is short, so that random stories outlive it, and goes in batches of
 // three.
 var retention = store.Retention{
-	Logs: 10 * time.Minute, Runs: 20 * time.Minute, RunsPerProject: 2, Runners: 5 * time.Minute, Audit: time.Hour, Batch: 3,
+	Logs: 10 * time.Minute, Runs: 20 * time.Minute, RunsPerProject: 2, Runners: 5 * time.Minute, Tokens: 15 * time.Minute, Audit: time.Hour, Batch: 3,
 }
 
 // kept are the rows that must survive: query → times in hours before now that
@@ -37,6 +38,8 @@ var kept = []struct {
 	{"runners", "SELECT * FROM runners WHERE retired_at IS NULL OR retired_at > ?", []time.Duration{retention.Runners}},
 	{"credentials", "SELECT * FROM credentials WHERE revoked_at IS NULL OR revoked_at > ?", []time.Duration{retention.Runners}},
 	{"audit rows", "SELECT * FROM audit WHERE action <> 'retention.prune' AND (action NOT LIKE 'run.%' AND action NOT LIKE 'executor_pool.runner.%' OR at > ?)", []time.Duration{retention.Audit}},
+	{"tokens", "SELECT * FROM tokens WHERE COALESCE(revoked_at, expires_at) IS NULL OR COALESCE(revoked_at, expires_at) > ?", []time.Duration{retention.Tokens}},
+	{"users", "SELECT * FROM users WHERE removed_at IS NULL OR removed_at > ?", []time.Duration{retention.Tokens}},
 	{"pools", "SELECT * FROM pools", nil},
 	{"projects", "SELECT * FROM projects", nil},
 	{"requests", "SELECT * FROM idempotency", nil},
@@ -54,6 +57,7 @@ var due = []struct {
 	{"runners", "SELECT COUNT(*) FROM runners WHERE retired_at <= ?", []time.Duration{retention.Runners}},
 	{"credentials", "SELECT COUNT(*) FROM credentials k WHERE revoked_at <= ? AND NOT EXISTS (SELECT 1 FROM runners r WHERE r.credential_id = k.id)",
 		[]time.Duration{retention.Runners}},
+	{"tokens", "SELECT COUNT(*) FROM tokens WHERE COALESCE(revoked_at, expires_at) <= ?", []time.Duration{retention.Tokens}},
 	{"audit rows", "SELECT COUNT(*) FROM audit WHERE (action LIKE 'run.%' OR action LIKE 'executor_pool.runner.%') AND at <= ?", []time.Duration{retention.Audit}},
 	{"logs that are being removed", "SELECT COUNT(*) FROM pruned_logs", nil},
 }
@@ -226,7 +230,7 @@ func TestRetentionOffKeepsEverything(t *testing.T) { both(t, testRetentionOffKee
 func testRetentionOffKeepsEverything(t *testing.T) {
 	w := newWorld(t, 5)
 	check(t, w.s.Close())
-	forever := store.Retention{Logs: -1, Runs: -1, RunsPerProject: -1, Runners: -1, Audit: -1}
+	forever := store.Retention{Logs: -1, Runs: -1, RunsPerProject: -1, Runners: -1, Tokens: -1, Audit: -1}
 	s, err := store.Open(background, at(t, w.dir, store.Options{Clock: w.clock, Limits: store.Limits{Retention: forever}}))
 	check(t, err)
 	t.Cleanup(func() { _ = s.Close() })
@@ -291,11 +295,85 @@ func testWhatIsNotOverCannotBeRemoved(t *testing.T) {
 	_, err := w.s.AppendLog(background, r, run.ID, 0, []byte("x"))
 	check(t, err)
 	db := looking(t, w.dir)
-	for _, table := range []string{"runs", "runners", "credentials", "run_logs"} {
+	root(t, w.s)
+	for _, table := range []string{"runs", "runners", "credentials", "run_logs", "tokens", "users"} {
 		if _, err := db.Exec("DELETE FROM " + table); err == nil || !strings.Contains(err.Error(), "is not removed") {
 			t.Errorf("removing live rows of %s: %v", table, err)
 		}
 	}
+}
+
+// Tokens that ended go, and users who were removed; the audit trail says for
+// ever what they were.
+func TestTokensThatEndedAreForgotten(t *testing.T) { both(t, testTokensThatEndedAreForgotten) }
+
+func testTokensThatEndedAreForgotten(t *testing.T) {
+	w := newWorld(t, 5)
+	boss := root(t, w.s)
+	people(t, w.s)
+	until := w.clock.Now().Add(time.Hour)
+	_, revoked := caller(t, w.s, boss, hubv1.CreateTokenRequest{Name: "revoked"})
+	_, expired := caller(t, w.s, boss, hubv1.CreateTokenRequest{Name: "expired", ExpiresAt: &until})
+	later := w.clock.Now().Add(1000 * 24 * time.Hour)
+	_, lasting := caller(t, w.s, boss, hubv1.CreateTokenRequest{Name: "lasting", ExpiresAt: &later})
+	_, eves := caller(t, w.s, boss, hubv1.CreateTokenRequest{Name: "eves", User: "eve"})
+	check(t, w.s.RevokeToken(background, boss, revoked.ID))
+	run, err := w.s.StartRun(background, "user:eve", "", hubv1.StartRunRequest{Project: "app", Command: []string{"true"}}, store.Undemanding(""))
+	check(t, err)
+	r := w.runner(t, "key-one1")
+	w.started(t, r, w.get(t, run.ID))
+	check(t, w.s.RemoveUser(background, admin, "eve"))
+	left := func() (ids []string) {
+		all, err := w.s.ListTokens(background, "", true)
+		check(t, err)
+		for _, token := range all {
+			if token.ID != boss.Token.ID {
+				ids = append(ids, token.Name)
+			}
+		}
+		slices.Sort(ids)
+		return ids
+	}
+	removed := func() (n int) {
+		check(t, looking(t, w.dir).QueryRow("SELECT COUNT(*) FROM users WHERE name = 'eve'").Scan(&n))
+		return n
+	}
+	w.clock.Step(90*24*time.Hour - time.Second)
+	w.prune(t)
+	if got := left(); !slices.Equal(got, []string{"eves", "expired", "lasting", "revoked"}) {
+		t.Fatalf("a little too early left are %v", got)
+	}
+	w.clock.Step(time.Hour + time.Second)
+	w.prune(t)
+	if got := left(); !slices.Equal(got, []string{"lasting"}) {
+		t.Fatalf("left are %v", got)
+	}
+	if removed() != 1 {
+		t.Error("a user is forgotten whose run goes on: it might start again")
+	}
+	must(t)(w.s.AuthUser(background, lasting.Secret))
+	zero := int32(0)
+	check(t, w.s.Result(background, r, run.ID, hubv1.ResultRequest{Attempt: 1, ExitCode: &zero}))
+	w.prune(t)
+	if removed() != 0 {
+		t.Error("a user who was removed long ago is still there")
+	}
+	for _, token := range []hubv1.Token{revoked, expired, eves} {
+		page, err := w.s.Audit(background, hubv1.AuditQuery{Object: token.ID, Action: store.ActionTokenCreate})
+		if err != nil || len(page.Items) != 1 || !strings.Contains(page.Items[0].Detail, token.Name) {
+			t.Errorf("of token %s the audit trail has %+v, %v", token.Name, page.Items, err)
+		}
+		if _, err := w.s.AuthUser(background, token.Secret); codeOf(err) != hubv1.CodeUnauthenticated {
+			t.Errorf("token %s is accepted: %v", token.Name, err)
+		}
+	}
+	// Nobody gets another first token because all users are gone.
+	for _, user := range []string{"bob", "admin"} {
+		check(t, w.s.RemoveUser(background, admin, user))
+	}
+	w.clock.Step(91 * 24 * time.Hour)
+	w.prune(t)
+	check(t, w.s.EnsureAdmin(background, func(secret.String) error { t.Error("another first token"); return nil }))
 }
 
 // A SQLite database of the first schema, with what it may hold, is brought up to date.

@@ -1,0 +1,48 @@
+package doctor
+
+import (
+	"fmt"
+	"strings"
+	"time"
+
+	"cloop.dev/cloop/apis/hubv1"
+)
+
+// Access is who can do everything at the hub.
+type Access struct {
+	// First are the live tokens that nobody asked the hub's API for: of the first
+	// start, and of resets at the hub's machine.
+	First []hubv1.Token
+	// Others are the users with role:admin for the whole hub and a live token of
+	// their own to manage access with, by name.
+	Others []string
+}
+
+// othersNamed bounds how many others a finding names.
+const othersNamed = 3
+
+func access(a Access) []hubv1.Finding {
+	var wrong []hubv1.Finding
+	for _, t := range a.First {
+		var others []string
+		for _, name := range a.Others {
+			if name != t.User {
+				others = append(others, "user:"+name)
+			}
+		}
+		if len(others) == 0 {
+			continue
+		}
+		if n := len(others) - othersNamed; n > 0 {
+			others = append(others[:othersNamed], fmt.Sprintf("%d more", n))
+		}
+		used := "was never used"
+		if t.LastUsedAt != nil {
+			used = "was last used at " + t.LastUsedAt.UTC().Format(time.RFC3339)
+		}
+		wrong = append(wrong, finding(hubv1.FindingAccessBootstrap, hubv1.SeverityWarn, t.ID,
+			fmt.Sprintf("the token of user:%s, made at %s, is live and %s, and %s may do everything too",
+				t.User, t.CreatedAt.UTC().Format(time.RFC3339), used, strings.Join(others, ", "))))
+	}
+	return orPass(wrong, hubv1.FindingAccess, "", "no token is left from the first start that somebody else could do without")
+}

@@ -1,0 +1,10 @@
+-- Tokens of users that are over for long are removed, and then users who were
+-- removed themselves. As of everything else, the database removes none that is
+-- not over.
+CREATE INDEX tokens_over ON tokens (COALESCE(revoked_at, expires_at));
+
+CREATE TRIGGER tokens_kept BEFORE DELETE ON tokens WHEN OLD.revoked_at IS NULL AND OLD.expires_at IS NULL
+BEGIN SELECT RAISE(ABORT, 'a token that does not end is not removed'); END;
+
+CREATE TRIGGER users_kept BEFORE DELETE ON users WHEN OLD.removed_at IS NULL
+BEGIN SELECT RAISE(ABORT, 'a user who was not removed is not removed'); END;
