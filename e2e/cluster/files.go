@@ -2,10 +2,12 @@ package cluster
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
-	"syscall"
 	"time"
+
+	"cloop.dev/cloop/internal/filelock"
 )
 
 // lockPoll is how often a lock that somebody else holds is tried.
@@ -14,25 +16,20 @@ const lockPoll = 100 * time.Millisecond
 // lockFile takes an exclusive lock that ends with the process at the latest.
 // waiting is called once if somebody else has it.
 func lockFile(ctx context.Context, name string, waiting func()) (release func(), err error) {
-	file, err := os.OpenFile(name, os.O_CREATE|os.O_RDWR, 0o600)
-	if err != nil {
-		return nil, err
-	}
 	for first := true; ; first = false {
-		err := syscall.Flock(int(file.Fd()), syscall.LOCK_EX|syscall.LOCK_NB)
-		if err == nil {
-			return func() { _ = file.Close() }, nil
+		file, err := os.OpenFile(name, os.O_CREATE|os.O_RDWR, 0o600)
+		if err != nil {
+			return nil, err
 		}
-		if err != syscall.EWOULDBLOCK && err != syscall.EINTR {
-			_ = file.Close()
-			return nil, fmt.Errorf("lock %s: %w", name, err)
+		release, err := filelock.Try(file)
+		if !errors.Is(err, filelock.ErrHeld) {
+			return release, err
 		}
 		if first && waiting != nil {
 			waiting()
 		}
 		select {
 		case <-ctx.Done():
-			_ = file.Close()
 			return nil, fmt.Errorf("wait for the lock %s: %w", name, ctx.Err())
 		case <-time.After(lockPoll):
 		}

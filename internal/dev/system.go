@@ -14,13 +14,13 @@ import (
 	"time"
 
 	"golang.org/x/sync/errgroup"
-	"golang.org/x/sys/unix"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"cloop.dev/cloop/e2e/cluster"
 	"cloop.dev/cloop/internal/atomicfile"
+	"cloop.dev/cloop/internal/filelock"
 	"cloop.dev/cloop/internal/hubclient"
 	"cloop.dev/cloop/internal/pki"
 	"cloop.dev/cloop/internal/processnode"
@@ -362,9 +362,9 @@ func lock(dir string) (unlock func(), err error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := unix.Flock(int(directory.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
-		_ = directory.Close()
-		return nil, fmt.Errorf("another cloop works on %s (%w): wait for it to finish", dir, err)
+	unlock, err = filelock.Try(directory)
+	if errors.Is(err, filelock.ErrHeld) {
+		err = fmt.Errorf("another cloop works on %s: wait for it to finish", dir)
 	}
-	return func() { _ = directory.Close() }, nil
+	return unlock, err
 }

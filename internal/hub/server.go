@@ -11,7 +11,6 @@ import (
 	"os"
 	"path/filepath"
 	"sync"
-	"syscall"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus/promhttp"
@@ -19,6 +18,7 @@ import (
 	"k8s.io/utils/clock"
 
 	"cloop.dev/cloop/internal/atomicfile"
+	"cloop.dev/cloop/internal/filelock"
 	"cloop.dev/cloop/internal/hub/api"
 	"cloop.dev/cloop/internal/hub/source"
 	"cloop.dev/cloop/internal/hub/store"
@@ -224,11 +224,11 @@ func lock(dir string) (unlock func(), err error) {
 	if err != nil {
 		return nil, fmt.Errorf("lock the hub's data directory, which must be writable: %w", err)
 	}
-	if err := syscall.Flock(int(file.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err != nil {
-		return nil, errors.Join(fmt.Errorf("another hub uses %s: stop it, or give this one its own data directory", dir), file.Close())
+	unlock, err = filelock.Try(file)
+	if errors.Is(err, filelock.ErrHeld) {
+		err = fmt.Errorf("another hub uses %s: stop it, or give this one its own data directory", dir)
 	}
-	// The kernel lets go of the lock with the file.
-	return func() { _ = file.Close() }, nil
+	return unlock, err
 }
 
 // logEvent writes one line per transition.

@@ -8,7 +8,6 @@ import (
 	"os"
 	"path/filepath"
 	"sync"
-	"syscall"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -18,6 +17,8 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/utils/clock"
+
+	"cloop.dev/cloop/internal/filelock"
 )
 
 // Options say what node Run runs.
@@ -309,9 +310,9 @@ func (n *node) lock() (func(), error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := syscall.Flock(int(file.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err != nil {
-		_ = file.Close()
-		return nil, fmt.Errorf("another process node uses %s; stop it first: %w", n.Dir, err)
+	release, err := filelock.Try(file)
+	if errors.Is(err, filelock.ErrHeld) {
+		err = fmt.Errorf("another process node uses %s; stop it first: %w", n.Dir, err)
 	}
-	return func() { _ = file.Close() }, nil
+	return release, err
 }
