@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"cloop.dev/cloop/internal/printable"
+	"cloop.dev/cloop/internal/secret"
 )
 
 // app is what one invocation shares: where it reads and writes, and the flags
@@ -113,13 +114,13 @@ differ is always on display.`,
 }
 
 // logger writes the events of a long-running role to standard error, one JSON
-// object a line, with times in UTC.
+// object a line, with times in UTC and without credentials, whoever logs them.
 func (a *app) logger() *slog.Logger {
 	level := slog.LevelInfo
 	if a.options.verbose {
 		level = slog.LevelDebug
 	}
-	return slog.New(slog.NewJSONHandler(printable.JSONWriter{To: a.stderr}, &slog.HandlerOptions{
+	return slog.New(slog.NewJSONHandler(secret.Writer{To: printable.JSONWriter{To: a.stderr}}, &slog.HandlerOptions{
 		Level: level,
 		ReplaceAttr: func(groups []string, attr slog.Attr) slog.Attr {
 			if len(groups) == 0 && attr.Key == slog.TimeKey {

@@ -13,6 +13,7 @@ import (
 	"cloop.dev/cloop/internal/fleet"
 	"cloop.dev/cloop/internal/hub/access"
 	"cloop.dev/cloop/internal/hub/store"
+	"cloop.dev/cloop/internal/secret"
 	"cloop.dev/cloop/schemas"
 )
 
@@ -87,6 +88,10 @@ func (f *follower) document(r fleet.Rendered, revision string) (store.PoolDocume
 	}
 	if err := f.checkCeiling(pool.Name, definition); err != nil {
 		return store.PoolDocument{}, err
+	}
+	if places := secret.HeldIn("spec", pool.Spec); len(places) > 0 {
+		return store.PoolDocument{}, fmt.Errorf("HubPool %s holds a credential at %s: take it out and revoke it, for everybody who reads the repository has it",
+			pool.Name, strings.Join(places, ", "))
 	}
 	out := store.PoolDocument{Name: pool.Name, Definition: definition, Source: hubv1.Provenance{
 		Sync: f.config.Name, Repository: f.config.URL, Path: r.SourcePath, Revision: revision, Digest: fleet.Digest(definition),

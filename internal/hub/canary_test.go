@@ -2,6 +2,7 @@ package hub_test
 
 import (
 	"bytes"
+	"context"
 	"encoding/base64"
 	"io"
 	"net/http"
@@ -10,10 +11,15 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/jackc/pgx/v5"
+	"k8s.io/utils/clock"
+
 	"cloop.dev/cloop/apis/hubv1"
 	"cloop.dev/cloop/internal/forge"
 	"cloop.dev/cloop/internal/forge/forgetest"
 	"cloop.dev/cloop/internal/hub"
+	"cloop.dev/cloop/internal/postgrestest"
+	"cloop.dev/cloop/internal/secret"
 )
 
 // canaries: what it is → a credential that may be shown nowhere.
@@ -40,6 +46,30 @@ func (c canaries) in(t *testing.T, where string, text []byte) {
 // Through a whole run every credential passes, and those who hold one put it
 // where texts go: none is kept in clear, logged, counted or shown.
 func TestNoCredentialIsFoundAnywhere(t *testing.T) {
+	t.Run("sqlite", func(t *testing.T) {
+		noCredentialIsFound(t, func(*hub.Options) {}, func(f *forged, planted canaries) {
+			planted.inFiles(t, filepath.Join(f.dir, "hub"), 2)
+		})
+	})
+	t.Run("postgres", func(t *testing.T) {
+		server := postgrestest.Shared(t)
+		name := server.NewDatabase(t, "")
+		t.Cleanup(func() { check(t, server.Drop(name)) })
+		const password = "canary-of-the-database-password-0c4e"
+		noCredentialIsFound(t, func(o *hub.Options) {
+			o.Clock = clock.RealClock{} // members of a database go by its own
+			o.DatabaseURL = secret.New(strings.Replace(server.TCP(name), "@", ":"+password+"@", 1))
+		}, func(f *forged, planted canaries) {
+			planted["the database's password"] = password
+			planted.in(t, "the log", []byte(f.log.String()))
+			planted.inDatabase(t, server.URL(name))
+			planted.inFiles(t, filepath.Join(f.dir, "hub"), 1)
+		})
+	})
+}
+
+// noCredentialIsFound looks at what a hub with the options keeps by look.
+func noCredentialIsFound(t *testing.T, options func(*hub.Options), look func(*forged, canaries)) {
 	planted := canaries{
 		"the Git password": "canary-of-the-git-password-f3b1", "the webhook's secret": "canary-of-the-webhook-secret-a81c",
 		"a remote's password": "canary-of-a-remote-password-77d0", "the forge's token": forgetest.Token,
@@ -52,7 +82,7 @@ func TestNoCredentialIsFoundAnywhere(t *testing.T) {
 		}
 		c.Username, c.PasswordFile = "bot", file("password", planted["the Git password"])
 		c.Webhook = &hub.WebhookConfig{SecretFile: file("hook", planted["the webhook's secret"])}
-	})
+	}, options)
 	f.git.RequireAuthorization("Basic " + base64.StdEncoding.EncodeToString([]byte("bot:"+planted["the Git password"])))
 	planted["the admin token"] = f.firstToken()
 
@@ -136,10 +166,34 @@ func TestNoCredentialIsFoundAnywhere(t *testing.T) {
 		t.Error("what was planted in texts is not to be seen as redacted: the test plants nothing")
 	}
 	planted.in(t, "the log", []byte(f.log.String()))
-	planted.inFiles(t, filepath.Join(f.dir, "hub"))
 	planted.inProcesses(t)
+	look(f, planted)
 	f.stop()
-	planted.inFiles(t, filepath.Join(f.dir, "hub"))
+	look(f, planted)
+}
+
+// inDatabase looks through every row of every table of a PostgreSQL database.
+func (c canaries) inDatabase(t *testing.T, url string) {
+	t.Helper()
+	conn, err := pgx.Connect(t.Context(), url)
+	check(t, err)
+	defer func() { check(t, conn.Close(context.Background())) }()
+	texts := func(query string) []string {
+		rows, err := conn.Query(t.Context(), query)
+		check(t, err)
+		all, err := pgx.CollectRows(rows, pgx.RowTo[string])
+		check(t, err)
+		return all
+	}
+	tables := texts("SELECT table_name::text FROM information_schema.tables WHERE table_schema = 'public'")
+	if len(tables) < 15 {
+		t.Errorf("the database has the tables %v", tables)
+	}
+	for _, table := range tables {
+		for _, row := range texts("SELECT t::text FROM " + pgx.Identifier{table}.Sanitize() + " AS t") {
+			c.in(t, "table "+table, []byte(row))
+		}
+	}
 }
 
 // unreadable waits until the sync cannot read its repository.
@@ -149,8 +203,9 @@ func (f *forged) unreadable() {
 	until(f.t, f.admin.WatchSync(f.ctx(), "fleet"), "the sync fails", func(s hubv1.Sync) bool { return s.State == hubv1.SyncFailed })
 }
 
-// inFiles looks through the hub's database, its journals and its clones.
-func (c canaries) inFiles(t *testing.T, dir string) {
+// inFiles looks through the hub's database, its journals and its clones, which
+// are so many files at least.
+func (c canaries) inFiles(t *testing.T, dir string, least int) {
 	t.Helper()
 	files := 0
 	check(t, filepath.WalkDir(dir, func(path string, entry os.DirEntry, err error) error {
@@ -165,7 +220,7 @@ func (c canaries) inFiles(t *testing.T, dir string) {
 		c.in(t, filepath.Base(path), data)
 		return err
 	}))
-	if files < 2 {
+	if files < least {
 		t.Errorf("looked at %d files", files)
 	}
 }

@@ -31,7 +31,7 @@ type forged struct {
 	config hub.SyncConfig
 }
 
-func followForge(t *testing.T, kind forge.Kind, change func(*hub.SyncConfig)) *forged {
+func followForge(t *testing.T, kind forge.Kind, change func(*hub.SyncConfig), more ...func(*hub.Options)) *forged {
 	t.Helper()
 	f := &forged{following: &following{git: fleettest.Serve(t)}, forge: forgetest.Serve(t, kind)}
 	f.git.Create(forgetest.RepositoryPath)
@@ -51,7 +51,12 @@ func followForge(t *testing.T, kind forge.Kind, change func(*hub.SyncConfig)) *f
 	if change != nil {
 		change(&f.config)
 	}
-	f.running = serve(t, func(o *hub.Options) { o.Syncs = []hub.SyncConfig{f.config} })
+	f.running = serve(t, func(o *hub.Options) {
+		o.Syncs = []hub.SyncConfig{f.config}
+		for _, c := range more {
+			c(o)
+		}
+	})
 	return f
 }
 

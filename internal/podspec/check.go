@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"cloop.dev/cloop/apis/v1alpha1"
+	"cloop.dev/cloop/internal/secret"
 )
 
 // Limits are what a pool's template is held to beyond its CRD.
@@ -29,6 +30,9 @@ func Check(pool *v1alpha1.ExecutorPool, limits Limits) []string {
 		add("spec.hubURL: must be an https URL")
 	} else if hub.User != nil {
 		add("spec.hubURL: must not contain user information")
+	}
+	for _, place := range secret.HeldIn("spec", spec) {
+		add("%s: must not hold a credential, which Pods would show: take it out and revoke it", place)
 	}
 	if spec.MinRunners > spec.MaxRunners {
 		add("spec.minRunners: may not be above spec.maxRunners")

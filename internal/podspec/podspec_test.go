@@ -195,6 +195,9 @@ func TestCheck(t *testing.T) {
 		"a token of default": {func(s *v1alpha1.ExecutorPoolSpec) {
 			s.Template.ServiceAccountName, s.Template.AutomountServiceAccountToken = "", true
 		}, "other than default"},
+		"a credential in a label": {func(s *v1alpha1.ExecutorPoolSpec) {
+			s.RunnerLabels = map[string]string{"team": "cloop_pool1_" + strings.Repeat("a", 49)}
+		}, "spec.runnerLabels.team: must not hold a credential"},
 		"a minimum above the maximum": {func(s *v1alpha1.ExecutorPoolSpec) { s.MinRunners = 5 }, "spec.minRunners"},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -1,7 +1,12 @@
 package secret_test
 
 import (
+	"encoding/json"
+	"errors"
+	"log/slog"
 	"reflect"
+	"slices"
+	"strings"
 	"testing"
 
 	"cloop.dev/cloop/internal/secret"
@@ -73,5 +78,29 @@ func TestNamed(t *testing.T) {
 		if got := secret.Named(name); got != want {
 			t.Errorf("%q: %t", name, got)
 		}
+	}
+}
+
+func TestHeldIn(t *testing.T) {
+	credential := "cloop_usr1_" + strings.Repeat("a", 49)
+	value := map[string]any{
+		"a": map[string]string{"b": "x" + credential, "c": "cloop_usr1_"}, "d": []string{"", credential[:40]},
+		"e": map[string]any{credential: credential}, "f": 1, "g": "https://a:b@c",
+	}
+	if got, want := secret.HeldIn("spec", value), []string{"spec.a.b", "spec.d[1]", "spec.e"}; !slices.Equal(got, want) {
+		t.Errorf("held in %v, want %v", got, want)
+	}
+}
+
+func TestALogHoldsNoCredential(t *testing.T) {
+	var b strings.Builder
+	log := slog.New(slog.NewJSONHandler(secret.Writer{To: &b}, nil))
+	log.Error("it fails", "error", errors.New(`get "https://bot:hunter2@h/x?token=hunter2": refused cloop_ses1_abcdefgh`), "url", "https://h")
+	var line map[string]any
+	if err := json.Unmarshal([]byte(b.String()), &line); err != nil || line["url"] != "https://h" {
+		t.Fatalf("the line is %s: %v", &b, err)
+	}
+	if got, want := line["error"], `get "https://bot:[redacted]@h/x?token=[redacted]": refused [redacted]`; got != want {
+		t.Errorf("the error is %s, want %s", got, want)
 	}
 }

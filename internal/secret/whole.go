@@ -1,6 +1,13 @@
 package secret
 
-import "hash/crc32"
+import (
+	"bytes"
+	"encoding/json"
+	"hash/crc32"
+	"regexp"
+	"slices"
+	"strconv"
+)
 
 const (
 	digits = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
@@ -19,6 +26,52 @@ func Sum(text string) string {
 		sum /= uint32(len(digits))
 	}
 	return string(out)
+}
+
+// most matches a credential of cloop's, or most of one.
+var most = regexp.MustCompile(`cloop_[a-z]+1_[0-9A-Za-z]{20}`)
+
+// Held says whether a text, such as a name, holds a credential of cloop's or most
+// of one: it is to be kept and shown nowhere, and nobody names anything so.
+func Held(text string) bool { return most.MatchString(text) }
+
+// HeldIn are the places, as paths below at, where a text in a value holds a
+// credential of cloop's, sorted. The value is anything that encodes as JSON. A
+// place never holds one itself.
+func HeldIn(at string, value any) []string {
+	data, err := json.Marshal(value)
+	if err != nil || !bytes.Contains(data, []byte("cloop_")) {
+		return nil // of what cannot be encoded nothing can be kept either
+	}
+	var decoded any
+	if json.Unmarshal(data, &decoded) != nil {
+		return nil
+	}
+	var places []string
+	walk(at, decoded, func(at string) { places = append(places, at) })
+	slices.Sort(places)
+	return slices.Compact(places)
+}
+
+func walk(at string, value any, found func(at string)) {
+	switch value := value.(type) {
+	case string:
+		if Held(value) {
+			found(at)
+		}
+	case []any:
+		for i := range value {
+			walk(at+"["+strconv.Itoa(i)+"]", value[i], found)
+		}
+	case map[string]any:
+		for key := range value {
+			if Held(key) {
+				found(at)
+				continue
+			}
+			walk(at+"."+key, value[key], found)
+		}
+	}
 }
 
 // Whole says whether a credential ends with its checksum: no character of it is

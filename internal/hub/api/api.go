@@ -20,7 +20,6 @@ import (
 	"cloop.dev/cloop/internal/hub/doctor"
 	"cloop.dev/cloop/internal/hub/problem"
 	"cloop.dev/cloop/internal/hub/store"
-	"cloop.dev/cloop/internal/secret"
 	"cloop.dev/cloop/schemas"
 )
 
@@ -115,7 +114,7 @@ func New(o Options) http.Handler {
 	s.runners()
 	s.describe()
 	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
-		writeProblem(w, problem.New(hubv1.CodeNotFound, "there is no %s %s", r.Method, secret.Redact(r.URL.Path)))
+		writeProblem(w, problem.New(hubv1.CodeNotFound, "there is no %s %s", r.Method, r.URL.Path))
 	})
 	return mux
 }
@@ -144,7 +143,7 @@ func init() {
 		for _, err := range errs {
 			p.Errors = append(p.Errors, fieldErrors(status, err)...)
 		}
-		return &document{*p}
+		return &document{*withoutCredentials(p)}
 	}
 }
 
@@ -174,7 +173,7 @@ func (s *server) failure(ctx context.Context, err error) error {
 	if err == nil {
 		return nil
 	}
-	return &document{*s.problemOf(ctx, err)}
+	return &document{*withoutCredentials(s.problemOf(ctx, err))}
 }
 
 func (s *server) problemOf(ctx context.Context, err error) *hubv1.Problem {
@@ -204,6 +203,7 @@ func (s *server) logTrouble(err error) {
 }
 
 func writeProblem(w http.ResponseWriter, p *hubv1.Problem) {
+	p = withoutCredentials(p)
 	w.Header().Set("Content-Type", "application/problem+json")
 	maps.Copy(w.Header(), headersOf(p))
 	w.WriteHeader(p.Status)

@@ -55,6 +55,10 @@ func (s *server) authFor(path string) func(huma.Context, func(huma.Context)) {
 	if path == enrollPath {
 		// The request itself carries the proof.
 		return func(ctx huma.Context, next func(huma.Context)) {
+			if err := misplaced(ctx); err != nil {
+				s.refuse(ctx, err)
+				return
+			}
 			next(huma.WithValue(ctx, address{}, addressOf(ctx.RemoteAddr())))
 		}
 	}
@@ -67,13 +71,20 @@ func (s *server) authFor(path string) func(huma.Context, func(huma.Context)) {
 	}
 	return func(ctx huma.Context, next func(huma.Context)) {
 		admitted, err := s.authenticate(ctx, prove)
+		if err == nil {
+			err = misplaced(ctx)
+		}
 		if err != nil {
-			_, w := humago.Unwrap(ctx)
-			writeProblem(w, s.problemOf(ctx.Context(), err))
+			s.refuse(ctx, err)
 			return
 		}
 		next(admitted)
 	}
+}
+
+func (s *server) refuse(ctx huma.Context, err error) {
+	_, w := humago.Unwrap(ctx)
+	writeProblem(w, s.problemOf(ctx.Context(), err))
 }
 
 // proof is who asks, by what name its rate is counted, and what bounds it.

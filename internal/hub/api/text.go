@@ -3,6 +3,7 @@ package api
 import (
 	"bytes"
 	"encoding/json"
+	"slices"
 	"strconv"
 	"strings"
 	"unicode/utf16"
@@ -10,6 +11,7 @@ import (
 
 	"cloop.dev/cloop/apis/hubv1"
 	"cloop.dev/cloop/internal/printable"
+	"cloop.dev/cloop/internal/secret"
 )
 
 const (
@@ -25,10 +27,10 @@ const (
 )
 
 // textErrors names the texts of a JSON document that a decoder would replace
-// with something else than was sent: those that are not UTF-8, and those with
-// an escape for half of a surrogate pair.
+// with something else than was sent, which are those that are not UTF-8 and those
+// with an escape for half of a surrogate pair, and those that hold a credential.
 func textErrors(document []byte) []hubv1.FieldError {
-	if utf8.Valid(document) && !bytes.Contains(document, []byte(`\u`)) {
+	if utf8.Valid(document) && !bytes.Contains(document, []byte(`\u`)) && !bytes.Contains(document, []byte("cloop_")) {
 		return nil
 	}
 	if !json.Valid(document) {
@@ -105,18 +107,20 @@ func (s *scan) text() string {
 	}
 	s.at++
 	token := s.document[start:s.at]
+	var text string
+	_ = json.Unmarshal(token, &text) // the document is valid
 	message := ""
 	switch {
 	case !utf8.Valid(token):
 		message = messageNotUTF8
 	case halved(token):
 		message = messageSurrogate
+	case secret.Held(text) && !slices.Contains(taken, strings.Join(s.path, "")):
+		message = messageCredential
 	}
 	if message != "" && len(s.found) < maxTextErrors {
 		s.found = append(s.found, hubv1.FieldError{Location: printable.Clip(strings.Join(s.path, ""), maxLocation), Message: message})
 	}
-	var text string
-	_ = json.Unmarshal(token, &text) // the document is valid
 	return text
 }
 

@@ -36,6 +36,8 @@ type hub struct {
 	handler http.Handler
 	// tokens: base path → a token that counts there.
 	tokens map[string]string
+	// dir holds the database.
+	dir string
 	// names: path parameter → something that is there.
 	names map[string]string
 }
@@ -80,7 +82,7 @@ func newHub(t testing.TB, validator *schemas.Validator, change func(*api.Options
 	if change != nil {
 		change(&o)
 	}
-	h := &hub{t: t, store: data, handler: api.New(o), tokens: map[string]string{}, names: map[string]string{}}
+	h := &hub{t: t, dir: dir, store: data, handler: api.New(o), tokens: map[string]string{}, names: map[string]string{}}
 	check(t, data.EnsureAdmin(t.Context(), func(token secret.String) error { h.tokens["/api/v1"] = token.Reveal(); return nil }))
 	var pool hubv1.CreatePoolResponse
 	h.must("POST", "/api/v1/pools", hubv1.CreatePoolRequest{Name: "gpu", PoolDefinition: hubv1.PoolDefinition{MaxRunners: 100}}, &pool)
