@@ -42,3 +42,11 @@ func SetTimeouts(t Timeouts) (undo func()) {
 	limits = t
 	return func() { limits = before }
 }
+
+// SetMaxPack bounds packs, for a Git that is opened afterwards; it returns what
+// undoes it.
+func SetMaxPack(size int64) (undo func()) {
+	before := maxPack
+	maxPack = size
+	return func() { maxPack = before }
+}

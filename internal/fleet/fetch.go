@@ -43,6 +43,7 @@ func (g *Git) fetch(ctx context.Context, revision string) error {
 	if err != nil {
 		return err
 	}
+	defer ended(session)
 	fresh, err := os.MkdirTemp(g.dir, "fetching-")
 	if err != nil {
 		return sourceError("fetch", g.url, err, "make "+g.dir+" writable")
@@ -113,6 +114,7 @@ func (g *Git) fetchWhole(ctx context.Context, store *filesystem.Storage, hash pl
 	if err != nil {
 		return err
 	}
+	defer ended(session)
 	var tips []plumbing.Hash
 	for name, tip := range refs.References {
 		if strings.HasPrefix(name, "refs/heads/") || strings.HasPrefix(name, "refs/tags/") {

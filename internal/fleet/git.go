@@ -6,8 +6,6 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
-	"net/http"
-	"net/url"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -18,23 +16,7 @@ import (
 	"github.com/go-git/go-git/v5/plumbing/protocol/packp"
 	"github.com/go-git/go-git/v5/plumbing/transport"
 	githttp "github.com/go-git/go-git/v5/plumbing/transport/http"
-
-	"cloop.dev/cloop/internal/secret"
 )
-
-// Auth is how to reach a repository. The zero value is anonymous and trusts the
-// system's certificates.
-type Auth struct {
-	// Username and Password are for basic authentication; a token often goes
-	// into Password with any Username.
-	Username string
-	Password secret.String
-	// Bearer is sent as a bearer token; it wins over Username and Password.
-	Bearer secret.String
-	// CABundle is PEM certificates that alone are trusted for the server. Empty:
-	// the system's.
-	CABundle []byte
-}
 
 // Ref is what to follow: the first that is set of Commit (40 hexadecimal
 // digits), Tag and Branch. Empty: branch main.
@@ -61,81 +43,30 @@ func (r Ref) String() string {
 //
 // A Git is used by one goroutine at a time, and its directory by one Git.
 type Git struct {
-	dir      string
-	url      string
-	endpoint *transport.Endpoint
-	auth     transport.AuthMethod
-	http     *http.Client
+	dir string
+	// url is for people.
+	url    string
+	server server
 }
 
 var commitHash = regexp.MustCompile(`^[0-9a-f]{40}$`)
 
-// OpenGit prepares to read the repository at url, which is https and carries no
-// user information. It makes dir, which must be for this Git alone, and removes
-// what a killed process left in it; it does not reach the network. Errors are
-// ErrSource.
+// OpenGit prepares to read the repository at url, which is https without user
+// information, or ssh without a password. It makes dir, which must be for this Git
+// alone, and removes what a killed process left in it; it does not reach the
+// network. Errors are ErrSource.
 func OpenGit(dir, url string, auth Auth) (*Git, error) {
 	shown := withoutUser(url)
-	endpoint, err := parseEndpoint(url)
-	if err != nil {
-		return nil, sourceError("open", shown, err, "write the URL as https://HOST/PATH and give the credential apart from it")
-	}
-	method := authMethod(auth)
-	client, err := httpClient(auth.CABundle, method != nil)
-	if err != nil {
-		return nil, sourceError("open", shown, err, "give the CA bundle as PEM certificates")
-	}
 	sum := sha256.Sum256([]byte(url))
-	g := &Git{
-		dir:      filepath.Join(dir, hex.EncodeToString(sum[:8])),
-		url:      shown,
-		endpoint: endpoint,
-		auth:     method,
-		http:     client,
-	}
+	g := &Git{dir: filepath.Join(dir, hex.EncodeToString(sum[:8])), url: shown}
 	if err := g.clean(); err != nil {
 		return nil, sourceError("open", shown, err, "make "+dir+" writable")
 	}
+	var err error
+	if g.server, err = newServer(g.dir, url, auth); err != nil {
+		return nil, g.unreachable("open", err)
+	}
 	return g, nil
-}
-
-// parseEndpoint takes https only: over plain http anyone on the way could hand
-// us a fleet of their own.
-func parseEndpoint(raw string) (*transport.Endpoint, error) {
-	u, err := url.Parse(raw)
-	switch {
-	case err != nil:
-		// url.Parse quotes its input, which may hold a password.
-		return nil, errors.New("the URL cannot be parsed")
-	case u.Scheme != "https":
-		return nil, fmt.Errorf("the scheme is %q, not https", u.Scheme)
-	case u.Host == "":
-		return nil, errors.New("the URL has no host")
-	case u.User != nil:
-		return nil, errors.New("the URL carries user information")
-	}
-	return transport.NewEndpoint(raw)
-}
-
-func withoutUser(raw string) string {
-	u, err := url.Parse(raw)
-	if err != nil {
-		return "the repository"
-	}
-	u.User = nil
-	u.RawQuery = ""
-	return u.String()
-}
-
-func authMethod(auth Auth) transport.AuthMethod {
-	switch {
-	case !auth.Bearer.Empty():
-		return &githttp.TokenAuth{Token: auth.Bearer.Reveal()}
-	case auth.Username != "" || !auth.Password.Empty():
-		return &githttp.BasicAuth{Username: auth.Username, Password: auth.Password.Reveal()}
-	default:
-		return nil
-	}
 }
 
 // clean makes the directory and removes trees and half-written clones: nobody
@@ -168,10 +99,11 @@ func (g *Git) Resolve(ctx context.Context, ref Ref) (revision string, err error)
 	}
 	ctx, cancel := attempt(ctx)
 	defer cancel()
-	refs, _, err := g.advertised(ctx)
+	refs, session, err := g.advertised(ctx)
 	if err != nil {
 		return "", err
 	}
+	defer ended(session)
 	return g.find(refs, ref)
 }
 
@@ -183,18 +115,23 @@ func (g *Git) commit(ref Ref) (string, error) {
 	return ref.Commit, nil
 }
 
-// advertised returns the server's references and the session to fetch on.
+// advertised returns the server's references and the session to fetch on, which the
+// caller ends.
 func (g *Git) advertised(ctx context.Context) (*packp.AdvRefs, transport.UploadPackSession, error) {
-	session, err := githttp.NewClient(g.http).NewUploadPackSession(g.endpoint, g.auth)
+	session, err := g.server.open(ctx)
 	if err != nil {
 		return nil, nil, g.unreachable("read", err)
 	}
 	refs, err := session.AdvertisedReferencesContext(ctx)
 	if err != nil {
+		ended(session)
 		return nil, nil, g.unreachable("read", err)
 	}
 	return refs, session, nil
 }
+
+// ended closes a session. What was to be read is read by then, or known not to be.
+func ended(session transport.UploadPackSession) { _ = session.Close() }
 
 // find looks up a branch or a tag; an annotated tag is the commit it names.
 func (g *Git) find(refs *packp.AdvRefs, ref Ref) (string, error) {
@@ -251,6 +188,13 @@ var hints = []struct {
 	{transport.ErrAuthenticationRequired, "give a credential that may read the repository"},
 	{transport.ErrAuthorizationFailed, "give a credential that may read the repository"},
 	{transport.ErrInvalidAuthMethod, "give a user name and password, or a bearer token"},
+	{errNotLetIn, "add its public key to the repository as a deploy key that may read, or give the identity that is one"},
+	{errHostKey, "if the server has a new key, put its line into the known hosts once the server's operator confirms the fingerprint; if it has not, somebody is in between"},
+	{errHostUnknown, "put its line into the known hosts, as ssh-keyscan prints it, once the server's operator confirms the fingerprint"},
+	{errHostRevoked, "give the line of a key that the server's operator confirms"},
+	{errServerSays, "correct the URL, or give an identity that may read the repository"},
+	{errHandshake, "try again; if it lasts, check that an ssh server answers at that address and port"},
+	{errNoAlgorithm, "upgrade the server's ssh, or allow one there that is not out of use"},
 	{transport.ErrRepositoryNotFound, "correct the URL, or give a credential that may read the repository"},
 	{transport.ErrEmptyRemoteRepository, "push a first commit"},
 	{pktline.ErrInvalidPktLen, "correct the URL: what answers there is no Git repository"},
@@ -272,6 +216,9 @@ func (g *Git) unreachable(doing string, err error) error {
 	if refusal := (*githttp.Err)(nil); errors.As(err, &refusal) {
 		return sourceError(doing, g.url, fmt.Errorf("the server answers %s", refusal.Response.Status),
 			"try again; if it lasts, look at the server's log or at what stands in front of it")
+	}
+	if told := (*remedied)(nil); errors.As(err, &told) {
+		return sourceError(doing, g.url, err, told.remedy)
 	}
 	for _, known := range hints {
 		if errors.Is(err, known.is) {

@@ -216,14 +216,16 @@ func TestUntrustedCertificateIsAnError(t *testing.T) {
 	wantSource(t, err, "CA bundle")
 }
 
-func TestOpenGitRefusesWhatIsNoPlainHTTPSURL(t *testing.T) {
+func TestOpenGitRefusesOtherURLs(t *testing.T) {
 	for name, url := range map[string]string{
-		"plain http":       "http://git.example.com/fleet.git",
-		"ssh":              "ssh://git.example.com/fleet.git",
-		"scp style":        "git@git.example.com:fleet.git",
-		"a path":           "/srv/fleet.git",
-		"user information": "https://robot:hunter2@git.example.com/fleet.git",
-		"broken":           "https://robot:hunter2@git.example.com:port/fleet.git",
+		"plain http":        "http://git.example.com/fleet.git",
+		"git":               "git://git.example.com/fleet.git",
+		"a password of ssh": "ssh://git:hunter2@git.example.com/fleet.git",
+		"ssh without path":  "ssh://git@git.example.com",
+		"scp style":         "git@git.example.com:fleet.git",
+		"a path":            "/srv/fleet.git",
+		"user information":  "https://robot:hunter2@git.example.com/fleet.git",
+		"broken":            "https://robot:hunter2@git.example.com:port/fleet.git",
 	} {
 		t.Run(name, func(t *testing.T) {
 			_, err := fleet.OpenGit(t.TempDir(), url, fleet.Auth{})

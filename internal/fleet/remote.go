@@ -16,10 +16,12 @@ import (
 // holds some thousand files at most; the bounds keep a wrong URL or a hostile
 // server from filling memory or disk.
 const (
-	maxPack    = 256 << 20
 	maxRefs    = 16 << 20
 	maxRefusal = 4 << 10
 )
+
+// maxPack is a variable for tests.
+var maxPack int64 = 256 << 20
 
 // maxRedirects is what a moved repository may need; a loop needs more.
 const maxRedirects = 5

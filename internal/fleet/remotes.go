@@ -105,7 +105,7 @@ func (r *Remotes) Open(ctx context.Context, url string) (*Remote, error) {
 	if err != nil {
 		return nil, sourceError("read", shown, err, "write the URL as https://HOST/PATH")
 	}
-	out := &Remote{git: &Git{dir: r.dir, url: shown, endpoint: endpoint, http: r.http}}
+	out := &Remote{git: &Git{dir: r.dir, url: shown, server: httpsServer{endpoint: endpoint, client: r.http}}}
 	out.refs, out.session, err = out.git.advertised(ctx)
 	return out, err
 }

@@ -1,5 +1,5 @@
-// Package fleettest serves Git repositories to tests over https, from within
-// the test.
+// Package fleettest serves Git repositories to tests over https and ssh, from
+// within the test.
 //
 // A Server has a directory of bare repositories, a certificate authority of its
 // own and helpers to create repositories and commit to them with the git command.
@@ -181,13 +181,18 @@ func (s *Server) git(dir string, args ...string) string {
 	s.t.Helper()
 	cmd := exec.CommandContext(s.t.Context(), "git", args...)
 	cmd.Dir = dir
-	cmd.Env = append(os.Environ(),
-		"GIT_CONFIG_NOSYSTEM=1", "GIT_CONFIG_GLOBAL="+os.DevNull,
-		"GIT_AUTHOR_NAME=Fleet", "GIT_AUTHOR_EMAIL=fleet@example.com",
-		"GIT_COMMITTER_NAME=Fleet", "GIT_COMMITTER_EMAIL=fleet@example.com")
+	cmd.Env = gitEnvironment()
 	out, err := cmd.CombinedOutput()
 	if err != nil {
 		s.t.Fatalf("git %s: %v\n%s", strings.Join(args, " "), err, out)
 	}
 	return strings.TrimSpace(string(out))
+}
+
+// gitEnvironment is this process's without the machine's configuration of Git.
+func gitEnvironment() []string {
+	return append(os.Environ(),
+		"GIT_CONFIG_NOSYSTEM=1", "GIT_CONFIG_GLOBAL="+os.DevNull,
+		"GIT_AUTHOR_NAME=Fleet", "GIT_AUTHOR_EMAIL=fleet@example.com",
+		"GIT_COMMITTER_NAME=Fleet", "GIT_COMMITTER_EMAIL=fleet@example.com")
 }
