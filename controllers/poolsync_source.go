@@ -27,6 +27,10 @@ const (
 	gitPasswordKey = "password"
 	gitBearerKey   = "bearerToken"
 	gitBundleKey   = "ca.crt"
+
+	gitIdentityKey           = "identity"
+	gitIdentityPassphraseKey = "identity.password"
+	gitKnownHostsKey         = "known_hosts"
 )
 
 // objectID tells objects apart, as an API server does within one version.
@@ -136,11 +140,23 @@ func (r *poolSyncReconciler) gitAuth(ctx context.Context, sync *v1alpha1.PoolSyn
 	if err := r.live.Get(ctx, types.NamespacedName{Namespace: sync.Namespace, Name: ref.Name}, object); err != nil {
 		return fleet.Auth{}, "", fmt.Errorf("read the Git credential: %w", err)
 	}
+	data := func(keys ...string) string {
+		for _, key := range keys {
+			if value := object.Data[key]; len(value) > 0 {
+				return string(value)
+			}
+		}
+		return ""
+	}
 	return fleet.Auth{
-		Username: string(object.Data[gitUsernameKey]),
-		Password: secret.New(string(object.Data[gitPasswordKey])),
-		Bearer:   secret.New(string(object.Data[gitBearerKey])),
+		Username: data(gitUsernameKey),
+		Password: secret.New(data(gitPasswordKey)),
+		Bearer:   secret.New(data(gitBearerKey)),
 		CABundle: object.Data[gitBundleKey],
+		Identity: secret.New(data(gitIdentityKey)),
+		// Flux has the passphrase under password.
+		Passphrase: secret.New(data(gitIdentityPassphraseKey, gitPasswordKey)),
+		KnownHosts: object.Data[gitKnownHostsKey],
 	}, string(object.UID) + "/" + object.ResourceVersion, nil
 }
 

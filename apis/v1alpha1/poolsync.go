@@ -110,12 +110,14 @@ type PoolSyncSource struct {
 
 // GitSource is a Git repository that the controller fetches itself.
 type GitSource struct {
-	// URL of the repository: https.
+	// URL of the repository: https or ssh.
 	URL string `json:"url"`
 	// Ref to follow. Empty: branch main.
 	Ref GitRef `json:"ref,omitzero"`
-	// SecretRef names a Secret with `username` and `password`, or
-	// `bearerToken`, and optionally `ca.crt`.
+	// SecretRef names a Secret: for https with `username` and `password`, or
+	// `bearerToken`, and optionally `ca.crt`; for ssh with `identity`,
+	// `known_hosts` and, where the key is encrypted, `identity.password` or
+	// `password`.
 	SecretRef *LocalObjectReference `json:"secretRef,omitempty"`
 	// Verify applies only what somebody known has signed. Nil: anything.
 	Verify *GitVerification `json:"verify,omitempty"`

@@ -56,13 +56,13 @@ stands for them in the environment, say how runners reach the hub.`,
 				dir = args[0]
 			}
 			o := scaffold.Options{
-				HubURL: a.options.hub, HubCAPin: a.options.hubPin, Clusters: clusters, Repository: repository, Branch: branch,
+				HubURL: a.options.hub, HubCAPin: a.options.hubPin, Clusters: clusters, Repository: sshOf(repository), Branch: branch,
 			}
 			return a.initFleet(cmd.Context(), dir, o)
 		},
 	}
 	cmd.Flags().StringSliceVar(&clusters, "cluster", []string{"eu", "us"}, "`NAME` of a cluster, several times")
-	cmd.Flags().StringVar(&repository, "repository", "", "https `URL` that hub and clusters will fetch from (default: the remote origin of DIR, by https, or an example)")
+	cmd.Flags().StringVar(&repository, "repository", "", "https or ssh `URL` that hub and clusters will fetch from (default: the remote origin of DIR, by https, or an example)")
 	cmd.Flags().StringVar(&branch, "branch", "", "`BRANCH` that they will follow (default: the one checked out in DIR, or main)")
 	return cmd
 }
@@ -90,7 +90,7 @@ func (a *app) initFleet(ctx context.Context, dir string, o scaffold.Options) err
 		if origin := originOf(ctx, dir); origin != "" {
 			o.Repository = httpsOf(origin)
 			if o.Repository != "" && !strings.HasPrefix(origin, "https://") {
-				replace = append(replace, fmt.Sprintf("see that hub and clusters can fetch %s, which origin is by ssh, or replace it in bootstrap/", o.Repository))
+				replace = append(replace, fmt.Sprintf("see that hub and clusters can fetch %s, which origin is by ssh; --repository takes an address of ssh, too", o.Repository))
 			}
 		}
 	}
@@ -189,13 +189,21 @@ func originOf(ctx context.Context, dir string) string {
 }
 
 // shortSSH is a repository as ssh has it: USER@HOST:PATH.
-var shortSSH = regexp.MustCompile(`^[^@/:]+@([^@/:]+):/?([^/].*)$`)
+var shortSSH = regexp.MustCompile(`^([^@/:]+)@([^@/:]+):/?([^/].*)$`)
+
+// sshOf is an address as a URL, where it is one that only ssh knows.
+func sshOf(remote string) string {
+	if match := shortSSH.FindStringSubmatch(remote); match != nil {
+		return (&url.URL{Scheme: "ssh", User: url.User(match[1]), Host: match[2], Path: "/" + match[3]}).String()
+	}
+	return remote
+}
 
 // httpsOf is the address of a repository by which hub and clusters can fetch it;
 // empty where there is none.
 func httpsOf(remote string) string {
 	if match := shortSSH.FindStringSubmatch(remote); match != nil {
-		return (&url.URL{Scheme: "https", Host: match[1], Path: "/" + match[2]}).String()
+		return (&url.URL{Scheme: "https", Host: match[2], Path: "/" + match[3]}).String()
 	}
 	at, err := url.Parse(remote)
 	switch {

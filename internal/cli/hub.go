@@ -51,6 +51,8 @@ The configuration file names the fleet repositories that the hub follows:
       username: hub                 # with passwordFile, for a private one
       passwordFile: /etc/cloop/git-password
       caFile: /etc/cloop/git-ca.pem
+      # bearerFile in place of the two. A url of ssh, such as ssh://git@HOST/PATH, has
+      # identityFile (passphraseFile) and knownHostsFile
       allow:                        # what its committers can define
         names: ["ml-*"]
         maxRunners: 50

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net/url"
 	"os"
 	"path"
 	"path/filepath"
@@ -70,18 +69,14 @@ func (c ProjectsConfig) certificates() ([]byte, error) {
 // SyncConfig is one fleet repository that the hub follows.
 type SyncConfig struct {
 	Name string
-	// URL of the repository: https, without user information.
+	// URL of the repository: https without user information, or ssh.
 	URL string
+	GitConfig
 	Ref fleet.Ref
 	// Path of the kustomization in the repository; its root where left out.
 	Path string
 	// Interval between two looks at the repository; 1m where left out.
 	Interval time.Duration
-	// Username and PasswordFile are for basic authentication. The file is read
-	// again when the hub looks at the repository.
-	Username, PasswordFile string
-	// CAFile holds PEM certificates that replace the system's.
-	CAFile string
 	// Allow bounds what a committer can define.
 	Allow hubv1.Ceiling
 	// Status and Webhook tie the sync to the repository's forge; nil: not.
@@ -125,12 +120,10 @@ type syncEntry struct {
 		Tag    string `yaml:"tag"`
 		Commit string `yaml:"commit"`
 	} `yaml:"ref"`
-	Path         string `yaml:"path"`
-	Interval     string `yaml:"interval"`
-	Username     string `yaml:"username"`
-	PasswordFile string `yaml:"passwordFile"`
-	CAFile       string `yaml:"caFile"`
-	Allow        struct {
+	gitEntry `yaml:",inline"`
+	Path     string `yaml:"path"`
+	Interval string `yaml:"interval"`
+	Allow    struct {
 		Names      []string `yaml:"names"`
 		MaxRunners int32    `yaml:"maxRunners"`
 		Labels     []string `yaml:"labels"`
@@ -182,8 +175,7 @@ func ParseConfig(file string, data []byte) (Config, error) {
 func (e syncEntry) config(dir string) (SyncConfig, error) {
 	out := SyncConfig{
 		Name: e.Name, URL: e.URL, Ref: fleet.Ref{Branch: e.Ref.Branch, Tag: e.Ref.Tag, Commit: e.Ref.Commit}, Path: e.Path,
-		Username: e.Username, PasswordFile: from(dir, e.PasswordFile), CAFile: from(dir, e.CAFile),
-		Allow:  hubv1.Ceiling(e.Allow),
+		GitConfig: e.gitEntry.config(dir), Allow: hubv1.Ceiling(e.Allow),
 		Status: e.Status.config(dir), Webhook: e.Webhook.config(dir),
 	}
 	if e.Interval == "" {
@@ -228,17 +220,14 @@ func checkSyncs(syncs []SyncConfig) []error {
 			say("another sync has the name")
 		}
 		seen[c.Name] = true
-		if remote, err := url.Parse(c.URL); err != nil || remote.Scheme != "https" || remote.Host == "" || remote.User != nil {
-			say("url must be https and hold no user information")
+		for _, problem := range c.GitConfig.check(c.URL) {
+			say("%w", problem)
 		}
 		if c.Ref.Commit != "" && !commitHash.MatchString(c.Ref.Commit) {
 			say("ref.commit must be 40 hexadecimal digits")
 		}
 		if c.Interval < minInterval {
 			say("interval must be at least %s", minInterval)
-		}
-		if c.Username != "" && c.PasswordFile == "" {
-			say("username needs passwordFile")
 		}
 		for _, faulty := range access.CheckCeiling("allow", c.Allow) {
 			say("%s: %s", faulty.Location, faulty.Message)

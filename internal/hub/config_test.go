@@ -20,6 +20,11 @@ sync:
   username: bot
   passwordFile: /etc/hub/password
   allow: {names: ["team-*"], maxRunners: 10}
+- name: ssh
+  url: ssh://git@git.example.com:2222/fleet.git
+  identityFile: key
+  passphraseFile: /etc/hub/passphrase
+  knownHostsFile: hosts
 retention: {logs: 36h, runs: 10d, runsPerProject: 0, tokens: 48h, audit: forever}
 projects: {caFile: git.pem, hosts: ["*.example.com"]}
 `
@@ -31,6 +36,9 @@ func TestTheConfiguration(t *testing.T) {
 	if got.Path != "hub" || got.Interval != 30*time.Second || got.CAFile != "/etc/hub/ca.pem" || got.PasswordFile != "/etc/hub/password" ||
 		got.Ref.Branch != "main" || got.Allow.MaxRunners != 10 || config.Names[0] != "hub.example.com" {
 		t.Fatalf("parsed %+v", got)
+	}
+	if ssh := config.Syncs[1]; ssh.IdentityFile != "/etc/hub/key" || ssh.PassphraseFile != "/etc/hub/passphrase" || ssh.KnownHostsFile != "/etc/hub/hosts" {
+		t.Fatalf("parsed %+v", ssh)
 	}
 	want := store.Retention{Logs: 36 * time.Hour, Runs: 10 * 24 * time.Hour, RunsPerProject: -1, Tokens: 48 * time.Hour, Audit: -1}
 	if config.Retention != want {
@@ -57,10 +65,13 @@ func TestEveryProblemOfAConfigurationIsNamed(t *testing.T) {
   allow: {names: ["["], maxRunners: -1}
 - name: a
   url: https://git.example.com/x
+- {name: b, url: "ssh://git:pass@git.example.com/x"}
+- {name: c, url: "ssh://git@git.example.com/x", passphraseFile: x}
+- {name: d, url: "https://git.example.com/x", identityFile: x, bearerFile: x, passwordFile: x}
 retention: {logs: soon, runs: 99999d, runners: 3h, tokens: 1h, audit: -5d, runsPerProject: -1}
 projects: {hosts: ["git["]}
 `))
-	for _, want := range []string{"lowercase", "https", `"soon"`, "40 hexadecimal", "at least 1s", "passwordFile", "no pattern", "negative", "another sync", "hub.yaml",
+	for _, want := range []string{"lowercase", "https", `"soon"`, "40 hexadecimal", "at least 1s", "passwordFile", "no pattern", "negative", "carries a password", "an ssh url needs identityFile and knownHostsFile", "passphraseFile needs identityFile", "are for an ssh url", "keep one", "another sync", "hub.yaml",
 		`retention.logs: "soon"`, `retention.runs: "99999d"`, "retention.runners: 3h is less", "retention.tokens: 1h", "retention.audit", "retention.runsPerProject", `projects.hosts: "git[" is no pattern`} {
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%v does not name %q", err, want)
@@ -85,7 +96,8 @@ func FuzzConfig(f *testing.F) {
 			return
 		}
 		for _, sync := range config.Syncs {
-			if !strings.HasPrefix(sync.URL, "https://") && !strings.HasPrefix(strings.ToLower(sync.URL), "https://") || sync.Interval < time.Second || sync.Path == "" {
+			url := strings.ToLower(sync.URL)
+			if !strings.HasPrefix(url, "https://") && !strings.HasPrefix(url, "ssh://") || sync.Interval < time.Second || sync.Path == "" {
 				t.Errorf("accepted %+v", sync)
 			}
 		}

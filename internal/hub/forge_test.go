@@ -42,7 +42,7 @@ func followForge(t *testing.T, kind forge.Kind, change func(*hub.SyncConfig), mo
 		return filepath.Join(dir, name)
 	}
 	f.config = hub.SyncConfig{
-		Name: "fleet", URL: f.git.URL(forgetest.RepositoryPath), Path: "hub", CAFile: file("git.pem", f.git.CABundle()), Interval: time.Minute,
+		Name: "fleet", URL: f.git.URL(forgetest.RepositoryPath), Path: "hub", GitConfig: hub.GitConfig{CAFile: file("git.pem", f.git.CABundle())}, Interval: time.Minute,
 		Status: &hub.StatusConfig{
 			Forge: kind, API: f.forge.URL + map[forge.Kind]string{forge.GitHub: "/api/v3", forge.GitLab: "/api/v4", forge.Gitea: "/api/v1"}[kind],
 			TokenFile: file("token", []byte(forgetest.Token+"\n")), CAFile: file("forge.pem", f.forge.CABundle()),

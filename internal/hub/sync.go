@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"log/slog"
 	"math/rand/v2"
-	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -301,23 +300,11 @@ func (f *follower) sync(ctx context.Context, record *hubv1.Sync) (string, error)
 // open opens the repository, again when its credential or certificates have
 // changed.
 func (f *follower) open() error {
-	auth := fleet.Auth{Username: f.config.Username}
-	if f.config.CAFile != "" {
-		bundle, err := os.ReadFile(f.config.CAFile)
-		if err != nil {
-			return fmt.Errorf("%w: read the CA file: %w", fleet.ErrSource, err)
-		}
-		auth.CABundle = bundle
+	auth, err := f.config.auth()
+	if err != nil {
+		return err
 	}
-	if f.config.PasswordFile != "" {
-		password, err := os.ReadFile(f.config.PasswordFile)
-		if err != nil {
-			return fmt.Errorf("%w: read the password file: %w", fleet.ErrSource, err)
-		}
-		auth.Password = secret.New(strings.TrimRight(string(password), "\r\n"))
-	}
-	same := f.auth.Password.Equal(auth.Password) && slices.Equal(f.auth.CABundle, auth.CABundle)
-	if f.git != nil && same {
+	if f.git != nil && f.auth.Same(auth) {
 		return nil
 	}
 	git, err := fleet.OpenGit(filepath.Join(f.dir, f.config.Name), f.config.URL, auth)

@@ -41,6 +41,16 @@ type following struct {
 
 func follow(t *testing.T, change func(*hub.SyncConfig)) *following {
 	t.Helper()
+	return followFrom(t, func(_ *fleettest.Server, config *hub.SyncConfig) {
+		if change != nil {
+			change(config)
+		}
+	})
+}
+
+// followFrom is follow for a change that needs to know the server.
+func followFrom(t *testing.T, change func(*fleettest.Server, *hub.SyncConfig)) *following {
+	t.Helper()
 	f := &following{git: fleettest.Serve(t)}
 	f.git.Create("fleet")
 	f.commit(map[string]string{
@@ -50,10 +60,8 @@ func follow(t *testing.T, change func(*hub.SyncConfig)) *following {
 	})
 	ca := filepath.Join(t.TempDir(), "ca.pem")
 	check(t, os.WriteFile(ca, f.git.CABundle(), 0o600))
-	config := hub.SyncConfig{Name: "fleet", URL: f.git.URL("fleet"), Path: "hub", CAFile: ca, Interval: time.Minute}
-	if change != nil {
-		change(&config)
-	}
+	config := hub.SyncConfig{Name: "fleet", URL: f.git.URL("fleet"), Path: "hub", GitConfig: hub.GitConfig{CAFile: ca}, Interval: time.Minute}
+	change(f.git, &config)
 	f.running = serve(t, func(o *hub.Options) { o.Syncs = []hub.SyncConfig{config} })
 	return f
 }

@@ -27,7 +27,7 @@ type Options struct {
 	HubCAPin, HubCABundle string
 	// Clusters are the names of the overlays.
 	Clusters []string
-	// Repository is the https URL that hub and clusters will fetch from.
+	// Repository is the https or ssh URL that hub and clusters will fetch from.
 	Repository string
 	// Branch is what they follow.
 	Branch string
@@ -49,8 +49,8 @@ func (o Options) Check() error {
 	if hub, err := url.Parse(o.HubURL); err != nil || !plainHTTPS(hub) {
 		say("the hub's URL must be https, without user information, query or fragment")
 	}
-	if at, err := url.Parse(o.Repository); err != nil || !plainHTTPS(at) || strings.Trim(at.Path, "/") == "" {
-		say("the repository's URL must be https and hold no user information, query or fragment: hub and clusters fetch from it")
+	if at, err := url.Parse(o.Repository); err != nil || !plainHTTPS(at) && !plainSSH(at) || strings.Trim(at.Path, "/") == "" {
+		say("the repository's URL must be https, or ssh as in ssh://git@HOST/PATH, and hold no other user information, query or fragment: hub and clusters fetch from it")
 	}
 	if o.HubCAPin != "" && !pin.MatchString(o.HubCAPin) {
 		say("the hub's pin is not sha256: and base64: `cloop hub pin` prints it")
@@ -79,10 +79,27 @@ func (o Options) Check() error {
 
 // plainHTTPS says whether a URL has nothing but a host and a path; what would
 // have to be quoted in YAML is none of it.
-func plainHTTPS(u *url.URL) bool {
-	return u.Scheme == "https" && u.Hostname() != "" && u.User == nil && u.RawQuery == "" && u.Fragment == "" &&
+func plainHTTPS(u *url.URL) bool { return u.Scheme == "https" && plain(u) }
+
+var userName = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]*$`)
+
+// plainSSH is plainHTTPS of a URL of ssh, which may name a user.
+func plainSSH(u *url.URL) bool {
+	if u.User != nil && !userName.MatchString(u.User.String()) {
+		return false
+	}
+	rest := *u
+	rest.User = nil
+	return u.Scheme == "ssh" && plain(&rest)
+}
+
+func plain(u *url.URL) bool {
+	return u.Hostname() != "" && u.User == nil && u.RawQuery == "" && u.Fragment == "" &&
 		!strings.ContainsAny(u.String(), " '\"{}[],#&*!|>%@`\\\n")
 }
+
+// SSH says whether the repository is fetched over ssh.
+func (o Options) SSH() bool { return strings.HasPrefix(o.Repository, "ssh:") }
 
 // certificates are those of a bundle and nothing else that stands in its file,
 // such as a key.

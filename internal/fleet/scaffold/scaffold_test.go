@@ -55,6 +55,7 @@ func TestTheRepositoryPassesItsCheckWithoutAWarning(t *testing.T) {
 		"two clusters":   options(nil),
 		"one, no pin":    options(func(o *scaffold.Options) { o.Clusters, o.HubCAPin = []string{"only"}, "" }),
 		"a odd branch":   options(func(o *scaffold.Options) { o.Branch = "release/1.0" }),
+		"over ssh":       options(func(o *scaffold.Options) { o.Repository = "ssh://git@git.example.com:2222/platform/fleet.git" }),
 		"a branch of 7s": options(func(o *scaffold.Options) { o.Clusters, o.Branch = []string{"1", "2e3", "null"}, "777" }),
 	} {
 		t.Run(name, func(t *testing.T) {
