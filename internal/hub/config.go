@@ -220,7 +220,7 @@ func checkSyncs(syncs []SyncConfig) []error {
 			say("another sync has the name")
 		}
 		seen[c.Name] = true
-		for _, problem := range c.GitConfig.check(c.URL) {
+		for _, problem := range c.check(c.URL) {
 			say("%w", problem)
 		}
 		if c.Ref.Commit != "" && !commitHash.MatchString(c.Ref.Commit) {

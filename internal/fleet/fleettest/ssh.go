@@ -125,22 +125,25 @@ func (s *SSH) Users() []string {
 }
 
 func (s *SSH) serve(conn net.Conn) {
-	config := &ssh.ServerConfig{PublicKeyCallback: func(meta ssh.ConnMetadata, key ssh.PublicKey) (*ssh.Permissions, error) {
+	// The callback only says who may: a client may ask about keys that it does not have.
+	config := &ssh.ServerConfig{PublicKeyCallback: func(_ ssh.ConnMetadata, key ssh.PublicKey) (*ssh.Permissions, error) {
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		if !s.allowed[string(key.Marshal())] {
 			return nil, io.EOF
 		}
-		s.users = append(s.users, meta.User())
 		return &ssh.Permissions{}, nil
 	}}
 	for _, key := range s.hostKeys {
 		config.AddHostKey(key)
 	}
-	_, channels, requests, err := ssh.NewServerConn(conn, config)
+	signedIn, channels, requests, err := ssh.NewServerConn(conn, config)
 	if err != nil {
 		return
 	}
+	s.mu.Lock()
+	s.users = append(s.users, signedIn.User())
+	s.mu.Unlock()
 	go ssh.DiscardRequests(requests)
 	for offered := range channels {
 		channel, requests, err := offered.Accept()
