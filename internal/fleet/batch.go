@@ -5,7 +5,9 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"hash/fnv"
 	"io/fs"
 	"path"
 	"path/filepath"
@@ -39,8 +41,8 @@ import (
 //
 // Where anything else is the case, or goes wrong, kustomize renders all at once.
 var (
-	// batchSize is how many pools make a batch, and batchFrom for how many it is
-	// worthwhile.
+	// batchSize is about how many pools make a batch, at most twice as many unless
+	// one file has more, and batchFrom for how many it is worthwhile.
 	batchSize = 100
 	batchFrom = 150
 )
@@ -51,7 +53,7 @@ const maxBeside = 25
 // batchFields are the fields of kustomizations whose pools are rendered in batches.
 var batchFields = map[string]bool{
 	"apiVersion": true, "kind": true, "metadata": true, "resources": true, "components": true,
-	"namespace": true, "namePrefix": true, "nameSuffix": true, "labels": true, "commonAnnotations": true,
+	"namespace": true, "namePrefix": true, "nameSuffix": true, "labels": true, "commonLabels": true, "commonAnnotations": true,
 	"images": true, "patches": true, "configurations": true, "openapi": true,
 }
 
@@ -168,7 +170,7 @@ func (p *batches) divide() bool {
 		if n < 0 {
 			continue
 		}
-		if inBatch > 0 && inBatch+n > batchSize {
+		if inBatch > 0 && (inBatch+n > 2*batchSize || inBatch >= batchSize/2 && begins(file, n)) {
 			p.count, inBatch = p.count+1, 0
 		}
 		p.of[file] = p.count
@@ -177,6 +179,15 @@ func (p *batches) divide() bool {
 	}
 	p.count++
 	return count >= batchFrom && others <= maxBeside && p.count > 1
+}
+
+// begins says whether a file with so many pools begins a batch, where one may end.
+// It goes by the file's name: so a file that comes or goes changes one batch or two,
+// and those behind it stay as they were rendered before.
+func begins(file string, pools int) bool {
+	h := fnv.New32a()
+	_, _ = h.Write([]byte(file))
+	return int(h.Sum32()%uint32(max(batchSize/2, 1))) < pools
 }
 
 // understands reads the kustomizations, and says whether each has only what
@@ -362,6 +373,9 @@ func (p *batches) files(b *builder, batch int) (map[string][]byte, error) {
 				fields[name] = value
 			}
 		}
+		if !renewLabels(fields) {
+			return nil, errOldLabels
+		}
 		if _, ok := fields["metadata"]; !ok {
 			// Without any field kustomize takes it for empty.
 			fields["metadata"] = map[string]any{"name": "batch"}
@@ -373,6 +387,22 @@ func (p *batches) files(b *builder, batch int) (map[string][]byte, error) {
 		replaced[filepath.Join(b.dir, filepath.FromSlash(file))] = data
 	}
 	return replaced, nil
+}
+
+var errOldLabels = errors.New("the common labels cannot be written as labels")
+
+// renewLabels makes common labels of fields labels, as kustomize would otherwise
+// warn of them once for each batch. The configuration, which is ours, says nothing
+// of labels.
+func renewLabels(fields map[string]any) bool {
+	configurations, ours := fields["configurations"]
+	delete(fields, "configurations")
+	_, old := fields["commonLabels"]
+	done := !old || commonLabels(fields)
+	if ours {
+		fields["configurations"] = configurations
+	}
+	return done
 }
 
 // resources are those of a batch: its files, what is no pool, and the directories.

@@ -2,6 +2,7 @@ package fleet
 
 import (
 	"context"
+	"crypto/sha256"
 	"errors"
 	"io/fs"
 	"os"
@@ -56,14 +57,16 @@ func BuildWith(ctx context.Context, root, path string, variables *Variables) ([]
 	if err != nil {
 		return nil, err
 	}
-	result.substitute(variables)
+	result.substitute(variables, nil)
 	return result.sound(path)
 }
 
-// substitute replaces the variables of all objects.
-func (r *rendering) substitute(variables *Variables) {
+// substitute replaces the variables of all objects, with what a memo knows of
+// them; nil: there is none.
+func (r *rendering) substitute(variables *Variables, m *memo) {
+	of := answerOf(variables.Digest())
 	for i := range r.objects {
-		r.problems = append(r.problems, r.objects[i].substitute(variables)...)
+		r.problems = append(r.problems, m.substitute(&r.objects[i], variables, of)...)
 	}
 }
 
@@ -150,6 +153,10 @@ func isKind(obj *unstructured.Unstructured, kind string) bool {
 type renderedObject struct {
 	Rendered
 	layers []*layer
+	// digest of the object as it was rendered, by kustomize or with its variables
+	// replaced; nil: it is not known. reused: an earlier build rendered it.
+	digest *[sha256.Size]byte
+	reused bool
 	// siblings are all objects of the root, where values are taken from others.
 	siblings []*renderedObject
 	// variables: pointer to a field that is one variable's value → where that is
@@ -179,6 +186,8 @@ type builder struct {
 	// kept: directory → what it renders, from the search for appliers on; taken
 	// by the first that asks.
 	kept map[string]*rendering
+	// memo of earlier builds; nil: there is none.
+	memo *memo
 	// comments of the files that were read to be rendered.
 	comments comments
 	// laws: see law; nil until somebody asks.

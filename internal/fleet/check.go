@@ -170,28 +170,9 @@ func (c *checker) concluded(ctx context.Context, name string) (*Report, error) {
 // for both: for whoever applies what it has checked. Its errors are BuildWith's;
 // a problem of a document is in the report only.
 func BuildChecked(ctx context.Context, v *schemas.Validator, root, path string, variables *Variables) ([]Rendered, *Report, error) {
-	b, err := newBuilder(root)
-	if err != nil {
-		return nil, nil, pathError(path, err)
-	}
-	defer b.close()
-	out, err := b.build(ctx, path)
+	built, err := buildWith(ctx, v, root, path, variables, nil)
 	if err != nil {
 		return nil, nil, err
 	}
-	out.substitute(variables)
-	rendered, err := out.sound(path)
-	if err != nil {
-		return nil, nil, err
-	}
-	c := newChecker(v)
-	c.governed(ctx, b, nil, false)
-	r := c.begin(path, nil)
-	r.rendering(out)
-	r.end()
-	report, err := c.concluded(ctx, path)
-	if err != nil {
-		return nil, nil, err
-	}
-	return rendered, report, nil
+	return built.Objects, built.Report, nil
 }

@@ -39,6 +39,8 @@ type checker struct {
 	hubPools []*half
 	// named are the hub pools that the halves speak of.
 	named map[string]bool
+	// memo of earlier verdicts; nil: there is none.
+	memo *memo
 	// appliers of the repository; nil where a PoolSync is who asks.
 	appliers *[]applier
 }
@@ -142,6 +144,8 @@ type rootChecker struct {
 	// serving: hub and pool → how a problem names the first that serves it.
 	serving map[string]string
 	named   map[string]bool
+	// subjects of the objects, in their order.
+	subjects []int
 }
 
 func (c *checker) begin(name string, variables *Variables) *rootChecker {
@@ -159,12 +163,20 @@ func (r *rootChecker) judgeWith(o *renderedObject, variables *Variables) *facts 
 		f.keep(o, "metadata.name")
 		return f
 	}
-	f := r.judge(&object)
+	cost, sound := r.memo.wasSound(&object)
+	if sound {
+		r.government.rules.Charge(cost)
+		return r.judge(&object, nil)
+	}
+	f := r.judge(&object, r.verdict(&object))
+	found := len(f.verdict)
 	if !r.applicant.refuses(object.Object.GroupVersionKind().Group) {
 		f.verdict = slices.DeleteFunc(f.verdict, func(p schemas.Problem) bool { return p.Rule == RuleKindNotApplied })
 	}
 	object.hintVariables(f.verdict)
-	r.judgeOwn(&object, f)
+	if cost = r.judgeOwn(&object, f); found+len(f.verdict) == 0 {
+		r.memo.noteSound(&object, cost)
+	}
 	return f
 }
 
@@ -204,6 +216,7 @@ func (r *rootChecker) object(f *facts) {
 		r.report.Judged++
 	}
 	subject := r.objectSubject(r.report.Path, f)
+	r.subjects = append(r.subjects, subject)
 	r.find(subject, f.verdict...)
 	f.verdict = nil
 	if first, ok := r.seen[f.identity]; ok {
@@ -261,6 +274,9 @@ type facts struct {
 	ours    bool
 	verdict []schemas.Problem
 	places  []placed
+	// of is the object itself, where it stays anyway: then places are looked for
+	// when there is a problem, and are not kept.
+	of *renderedObject
 	// subject is its index in the report.
 	subject int
 	// own is what the repository's rules across pools see; nil where there are none.
@@ -293,12 +309,15 @@ type half struct {
 	root   string
 }
 
-// judge gives the API server's verdict on an object, at the source, and keeps
-// the facts. It is safe for concurrent use.
-func (c *checker) judge(o *renderedObject) *facts {
+// judge keeps the facts of an object with the API server's verdict on it. It is
+// safe for concurrent use.
+func (c *checker) judge(o *renderedObject, verdict []schemas.Problem) *facts {
 	f := &facts{
 		identity: identity(o.Object), object: describe(o.Object), file: o.File, line: o.Line,
-		ours: o.Object.GroupVersionKind().Group == v1alpha1.GroupVersion.Group, verdict: c.verdict(o),
+		ours: o.Object.GroupVersionKind().Group == v1alpha1.GroupVersion.Group, verdict: verdict,
+	}
+	if c.memo != nil {
+		f.of = o
 	}
 	executor := isKind(o.Object, v1alpha1.ExecutorPoolKind)
 	// One without a name has a problem already, and speaks of no pool.
@@ -385,11 +404,17 @@ func applied(object *unstructured.Unstructured) (problems []schemas.Problem) {
 
 // keep notes where problems with fields are put.
 func (f *facts) keep(o *renderedObject, paths ...string) {
+	if f.of != nil {
+		return
+	}
 	f.places = make([]placed, 0, len(paths))
 	f.keepAlso(o, paths...)
 }
 
 func (f *facts) keepAlso(o *renderedObject, paths ...string) {
+	if f.of != nil {
+		return
+	}
 	for _, path := range paths {
 		at := o.locate(schemas.Problem{Path: path})
 		f.places = append(f.places, placed{path, at.File, int32(at.Line), int32(at.Column)})
@@ -405,6 +430,9 @@ func (f *facts) problem(rule, path, message string) schemas.Problem {
 
 // place puts a problem where its field was kept to be.
 func (f *facts) place(problem schemas.Problem) schemas.Problem {
+	if f.of != nil {
+		return f.of.locate(problem)
+	}
 	problem.File, problem.Line, problem.Column = f.file, f.line, 1
 	for _, at := range f.places {
 		if at.path == problem.Path {

@@ -109,10 +109,10 @@ func ownRule(d *policy.Definition) Rule {
 
 // judgeOwn applies the repository's rules to an object that an API server takes:
 // of another nobody knows what its fields are. It is safe for concurrent use.
-func (r *rootChecker) judgeOwn(o *renderedObject, f *facts) {
+func (r *rootChecker) judgeOwn(o *renderedObject, f *facts) (cost policy.Cost) {
 	own := &r.government
 	if own.rules == nil || len(r.checker.report.Rules) == 0 || hasError(f.verdict) {
-		return
+		return nil
 	}
 	in := policy.Input{Object: r.defaulted(o.Object), Root: r.path}
 	if own.rules.Changes() {
@@ -120,17 +120,19 @@ func (r *rootChecker) judgeOwn(o *renderedObject, f *facts) {
 			in.Old = r.defaulted(old)
 		}
 	}
-	for _, problem := range own.rules.Judge(own.ctx, in) {
+	problems, cost := own.rules.JudgeCosting(own.ctx, in)
+	for _, problem := range problems {
 		problem.Object = f.object
 		f.verdict = append(f.verdict, o.locate(problem))
 	}
 	if !own.whole || !own.rules.Across() {
-		return
+		return cost
 	}
 	f.own = &in
 	for _, definition := range own.rules.Definitions() {
 		f.keepAlso(o, definition.At)
 	}
+	return cost
 }
 
 // defaulted is the object as an API server keeps it.
@@ -229,7 +231,7 @@ func (c *checker) govern() {
 			found.problem.Severity = severity
 		}
 		if by := covering(ignores[found.problem.Rule], found.problem, own.now); by != nil {
-			c.suppressed = append(c.suppressed, suppressed{found.problem, by})
+			c.suppressed = append(c.suppressed, suppressed{found, by})
 			continue
 		}
 		live = append(live, found)
@@ -242,9 +244,12 @@ func (c *checker) govern() {
 	c.judgePolicy(ignores)
 }
 
+// noSubject is of what is about no object and no file of a root.
+const noSubject = -1
+
 type suppressed struct {
-	problem schemas.Problem
-	by      *policy.Ignore
+	finding
+	by *policy.Ignore
 }
 
 // ignores are those of comments and configuration that can be meant: rule → its.
@@ -318,7 +323,7 @@ func (c *checker) judgePolicy(ignores map[string][]*claim) {
 func (c *checker) judgeUnused(ignores []*claim) {
 	for _, problem := range c.government.rules.Unused() {
 		if by := covering(ignores, problem, c.government.now); by != nil {
-			c.suppressed = append(c.suppressed, suppressed{problem, by})
+			c.suppressed = append(c.suppressed, suppressed{finding{problem, noSubject}, by})
 			continue
 		}
 		c.findPolicy(problem)

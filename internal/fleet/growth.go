@@ -173,7 +173,7 @@ func (s *scan) grows(dir string, document *yaml.Node, k *kustomizationFile, size
 	for i := first; i < len(s.layers); i++ {
 		if l := &s.layers[i]; l.document != nil && !l.patch {
 			objects++
-			s.growth.largest = max(s.growth.largest, sizeOf(l.document.Node))
+			s.growth.largest = max(s.growth.largest, l.size())
 		}
 	}
 	for i := range k.Patches {

@@ -2,6 +2,7 @@ package fleet
 
 import (
 	"context"
+	"crypto/sha256"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -32,7 +33,7 @@ var kustomizeLock sync.Mutex
 // kustomize renders a directory with a kustomization. Its error is the
 // context's; everything else is a problem.
 func (b *builder) kustomize(ctx context.Context, dir, file string) (*rendering, error) {
-	s := &scan{root: b.root, comments: &b.comments}
+	s := &scan{root: b.root, comments: &b.comments, memo: b.memo}
 	if err := s.visit(ctx, dir, file, 0, 0); err != nil {
 		if ctx.Err() != nil {
 			return nil, buildError(dir, ctx.Err())
@@ -54,6 +55,7 @@ func (b *builder) kustomize(ctx context.Context, dir, file string) (*rendering, 
 		return nil, err
 	}
 	if !ok {
+		s.unfold()
 		if err := s.tooMuch(); err != nil {
 			return &rendering{problems: append(s.problems, located(broken(RuleTooLarge, err.Error()), file))}, nil
 		}
@@ -72,24 +74,46 @@ func (b *builder) kustomize(ctx context.Context, dir, file string) (*rendering, 
 
 // rendered runs kustomize once, over files of which some may be replaced.
 func (s *scan) rendered(b *builder, dir, file string, replaced map[string][]byte) (*rendering, error) {
-	resources, err := b.run(dir, replaced)
+	run, reused, err := b.remembered(dir, replaced)
 	if err != nil {
 		return nil, err
 	}
-	out := &rendering{objects: make([]renderedObject, 0, resources.Size())}
+	out := &rendering{objects: make([]renderedObject, 0, len(run.objects))}
+	for _, wrong := range run.wrong {
+		out.problems = append(out.problems, located(broken(RuleBuild, wrong.Error()), file))
+	}
+	for i := range run.objects {
+		object := s.object(run.objects[i].object, file)
+		object.digest, object.reused = &run.objects[i].digest, reused
+		out.objects = append(out.objects, object)
+	}
+	return out, nil
+}
+
+// made is an object as kustomize rendered it, and the digest of its text. Several
+// builds share it, so nobody may change it.
+type made struct {
+	object *unstructured.Unstructured
+	digest [sha256.Size]byte
+}
+
+// madeOf takes the objects out of what kustomize rendered; wrong is about those
+// that are none.
+func madeOf(resources resmap.ResMap) (objects []made, wrong []error, err error) {
+	objects = make([]made, 0, resources.Size())
 	for _, resource := range resources.Resources() {
 		data, err := resource.MarshalJSON()
 		if err != nil {
-			return nil, err
+			return nil, nil, err
 		}
 		obj := &unstructured.Unstructured{}
 		if err := obj.UnmarshalJSON(data); err != nil {
-			out.problems = append(out.problems, located(broken(RuleBuild, err.Error()), file))
+			wrong = append(wrong, err)
 			continue
 		}
-		out.objects = append(out.objects, s.object(obj, file))
+		objects = append(objects, made{obj, sha256.Sum256(data)})
 	}
-	return out, nil
+	return objects, wrong, nil
 }
 
 // explain turns kustomize's error into problems: where the scan has found what
@@ -151,7 +175,7 @@ func (l *layer) local() bool {
 // made is about what a layer's object is like in the end; of what a generator
 // makes only the keys are known.
 func (l *layer) made() *unstructured.Unstructured {
-	object := l.document.Object.DeepCopy()
+	object := l.whole().Object.DeepCopy()
 	object.SetName(l.named())
 	object.SetNamespace(l.namespace)
 	for pointer := range l.given {
@@ -173,11 +197,21 @@ func (l *layer) made() *unstructured.Unstructured {
 // those of custom resources are.
 //
 // replaced: file, absolute → its content for this run.
-func (b *builder) run(dir string, replaced map[string][]byte) (resources resmap.ResMap, err error) {
-	secure, err := filesys.MakeFsOnDiskSecure(b.dir)
+func (b *builder) run(dir string, replaced map[string][]byte) (resmap.ResMap, error) {
+	files, err := b.files(replaced)
 	if err != nil {
 		return nil, err
 	}
+	return b.runOver(dir, files)
+}
+
+// files are those of the tree as a run sees them.
+func (b *builder) files(replaced map[string][]byte) (boundedFiles, error) {
+	secure, err := filesys.MakeFsOnDiskSecure(b.dir)
+	return boundedFiles{FileSystem: secure, aliased: &aliases{}, replaced: replaced}, err
+}
+
+func (b *builder) runOver(dir string, files kfilesys.FileSystem) (resources resmap.ResMap, err error) {
 	kustomizeLock.Lock()
 	defer kustomizeLock.Unlock()
 	defer func() {
@@ -196,22 +230,28 @@ func (b *builder) run(dir string, replaced map[string][]byte) (resources resmap.
 		LoadRestrictions: types.LoadRestrictionsNone,
 		PluginConfig:     types.DisabledPluginConfig(),
 	})
-	return kustomizer.Run(boundedFiles{FileSystem: secure, aliased: &aliases{}, replaced: replaced}, filepath.Join(b.dir, filepath.FromSlash(dir)))
+	return kustomizer.Run(files, filepath.Join(b.dir, filepath.FromSlash(dir)))
 }
 
 // boundedFiles is a file system in which every file is a regular one, is not too
 // large, and has no aliases beyond the bounds.
 type boundedFiles struct {
 	kfilesys.FileSystem
+	// aliased counts the aliases of what is read; nil: nobody does.
 	aliased *aliases
 	// replaced: see run.
 	replaced map[string][]byte
 }
 
+func (f boundedFiles) isReplaced(name string) bool {
+	_, replaced := f.replaced[filepath.Clean(name)]
+	return replaced
+}
+
 // ReadFile is filesys.FileSystem's.
 func (f boundedFiles) ReadFile(name string) ([]byte, error) {
-	if data, ok := f.replaced[filepath.Clean(name)]; ok {
-		return data, nil
+	if f.isReplaced(name) {
+		return f.replaced[filepath.Clean(name)], nil
 	}
 	if info, err := os.Stat(name); err == nil {
 		// Such as what a generator takes in; the scan has bounded the rest.
@@ -223,8 +263,8 @@ func (f boundedFiles) ReadFile(name string) ([]byte, error) {
 		}
 	}
 	data, err := f.FileSystem.ReadFile(name)
-	if err != nil {
-		return nil, err
+	if err != nil || f.aliased == nil {
+		return data, err
 	}
 	if err := f.aliased.add(filepath.Base(name), data); err != nil {
 		return nil, err

@@ -25,6 +25,11 @@ type layer struct {
 	// copied is a replacement.
 	copied *copied
 
+	// outlined is the file of which document is an outline, at a place; nil: it is
+	// all there. See whole.
+	outlined *outlined
+	place    int
+
 	// patch: it changes objects of other layers. from is the first of those: what
 	// comes before belongs to another base.
 	patch bool

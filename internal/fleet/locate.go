@@ -87,7 +87,7 @@ func (o *renderedObject) at(pointer string, depth int) placed {
 	if given, ok := own.given[pointer]; ok {
 		return given
 	}
-	line, column := own.document.Position(pointer)
+	line, column := own.whole().Position(pointer)
 	return placed{file: own.file, line: int32(line), column: int32(column)}
 }
 
@@ -111,7 +111,7 @@ func (o *renderedObject) entryQuoted(pointer, message string) string {
 
 // has says whether a layer's document has a field.
 func (l *layer) has(pointer string) bool {
-	_, ok := lookup(l.document.Object.Object, pointer)
+	_, ok := lookup(l.whole().Object.Object, pointer)
 	return ok
 }
 
@@ -147,7 +147,7 @@ func (o *renderedObject) wrote(l *layer, pointer string, depth int) (placed, boo
 		// It repeats the identity of what it patches.
 		return placed{}, false
 	case l.document != nil:
-		return l.writes(inLayer(o.Object.Object, l.document.Object.Object, pointer))
+		return l.writes(inLayer(o.Object.Object, l.whole().Object.Object, pointer))
 	}
 	return l.operates(o, pointer)
 }
@@ -251,7 +251,7 @@ func (l *layer) writes(pointer string) (placed, bool) {
 	if !l.has(pointer) {
 		return placed{}, false
 	}
-	line, column := l.document.Position(pointer)
+	line, column := l.whole().Position(pointer)
 	return placed{file: l.file, line: int32(line), column: int32(column)}, true
 }
 

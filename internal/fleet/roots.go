@@ -94,7 +94,7 @@ func (r *Renderer) Render(ctx context.Context, path string, ways []Way) ([]Rende
 	all := make([]Rendering, len(ways))
 	for i, way := range ways {
 		one := rendering{objects: slices.Clone(out.objects), problems: slices.Clone(out.problems)}
-		one.substitute(way.variables)
+		one.substitute(way.variables, nil)
 		all[i].Problems = one.problems
 		for j := range one.objects {
 			all[i].Objects = append(all[i].Objects, one.objects[j].Rendered)

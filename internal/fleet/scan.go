@@ -41,6 +41,8 @@ type scan struct {
 	aliased aliases
 	growth  growth
 	layers  []layer
+	// memo of earlier builds; nil: there is none.
+	memo *memo
 	// comments that turn rules off; nil where nobody asks.
 	comments *comments
 	// from is the first layer that the kustomization which is read may change.
@@ -370,11 +372,7 @@ func (s *scan) resource(ctx context.Context, dir, file string, entry *yaml.Node,
 	if err != nil {
 		return s.unreadable(file, entry, err)
 	}
-	documents, problems := schemas.Decode(name, data)
-	s.problems = append(s.problems, problems...)
-	for i := range documents {
-		s.add(layer{file: name, document: &documents[i]})
-	}
+	s.resources(name, data)
 	return nil
 }
 
@@ -415,7 +413,7 @@ func (s *scan) plugin(ctx context.Context, dir, file string, entry *yaml.Node, d
 		added := slices.Clone(s.layers[before:])
 		s.layers = s.layers[:before]
 		for i := 0; i < len(added) && err == nil; i++ {
-			if of := added[i].document; of != nil && of.Node != nil {
+			if of := added[i].whole(); of != nil && of.Node != nil {
 				s.refuseRemote(added[i].file, of.Node, true)
 				err = s.transformer(dir, added[i].file, of.Node)
 			}

@@ -209,7 +209,7 @@ func (o *renderedObject) substitute(v *Variables) []schemas.Problem {
 	}
 	sources := map[string]placed{}
 	o.sources(v, o.Object.Object, [2]string{}, sources)
-	o.Object, o.variables = changed, sources
+	o.Object, o.variables, o.digest = changed, sources, nil
 	return nil
 }
 

@@ -1,6 +1,7 @@
 package policy
 
 import (
+	"crypto/sha256"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -17,6 +18,8 @@ type Policy struct {
 	Rules  *Rules
 	// Problems with the files of .cloop, sorted by nothing.
 	Problems []schemas.Problem
+	// Digest is equal for policies of the same texts.
+	Digest [sha256.Size]byte
 
 	builtIn Known
 	own     map[string]bool
@@ -84,7 +87,10 @@ func Load(root *os.Root, read Reader, builtIn Known) *Policy {
 		return p
 	}
 	p.Problems = append(p.Problems, misnamed(root)...)
+	texts := sha256.New()
+	defer func() { texts.Sum(p.Digest[:0]) }()
 	if data, ok := p.read(root, read, RulesFile); ok {
+		_, _ = fmt.Fprintf(texts, "%s %d\n%s", RulesFile, len(data), data)
 		definitions, problems := ParseRules(RulesFile, data, builtIn.Known)
 		rules, more := Compile(definitions)
 		p.Rules, p.Problems = rules, append(append(p.Problems, problems...), more...)
@@ -93,6 +99,7 @@ func Load(root *os.Root, read Reader, builtIn Known) *Policy {
 		}
 	}
 	if data, ok := p.read(root, read, ConfigFile); ok {
+		_, _ = fmt.Fprintf(texts, "%s %d\n%s", ConfigFile, len(data), data)
 		config, problems := ParseConfig(ConfigFile, data, p)
 		p.Config, p.Problems = config, append(p.Problems, problems...)
 		p.Rules.Weigh(config.Severities)

@@ -225,7 +225,41 @@ func (r *Rules) Changes() bool {
 // Judge applies the rules that look at one object alone. The problems have no
 // place yet: Path is the field to put them at.
 func (r *Rules) Judge(ctx context.Context, in Input) []schemas.Problem {
+	problems, _ := r.judge(ctx, in, nil)
+	return problems
+}
+
+// Cost is what it cost to judge an object: rule → its part, or -1 where the rule
+// is not about the object. Nil: no rule is.
+type Cost []int64
+
+// JudgeCosting is Judge, with what it cost.
+func (r *Rules) JudgeCosting(ctx context.Context, in Input) ([]schemas.Problem, Cost) {
 	return r.judge(ctx, in, nil)
+}
+
+// Charge takes what it cost to judge an object before as if it were judged again,
+// by rules of the same text: what a check may cost does not depend on what of it
+// is known already.
+func (r *Rules) Charge(cost Cost) {
+	for i, of := range cost {
+		if of >= 0 && i < len(r.rules) {
+			r.rules[i].matched.Store(true)
+			r.charge(r.rules[i], of)
+		}
+	}
+}
+
+func (r *Rules) charge(one *rule, cost int64) {
+	one.spent.Add(cost)
+	if r.spent.Add(cost) > r.budget {
+		r.exhausted.Store(true)
+	}
+}
+
+// Cut says that a rule was stopped, so that not all was judged.
+func (r *Rules) Cut() bool {
+	return r.exhausted.Load() || slices.ContainsFunc(r.rules, func(one *rule) bool { return one.stopped.Load() })
 }
 
 // Fleet is every pool of a repository, for rules across them.
@@ -272,28 +306,34 @@ func converted(native any) ref.Val {
 
 // JudgeAcross applies the rules that look at others as well.
 func (r *Rules) JudgeAcross(ctx context.Context, in Input, fleet *Fleet) []schemas.Problem {
-	return r.judge(ctx, in, fleet)
+	problems, _ := r.judge(ctx, in, fleet)
+	return problems
 }
 
-func (r *Rules) judge(ctx context.Context, in Input, fleet *Fleet) []schemas.Problem {
-	var problems []schemas.Problem
+func (r *Rules) judge(ctx context.Context, in Input, fleet *Fleet) (problems []schemas.Problem, costs Cost) {
 	var variables map[string]any
-	for _, one := range r.rules {
+	for i, one := range r.rules {
 		if one.across != (fleet != nil) || !one.matches(in) {
 			continue
 		}
 		one.matched.Store(true)
+		if costs == nil {
+			costs = slices.Repeat(Cost{-1}, len(r.rules))
+		}
+		costs[i] = 0
 		if one.stopped.Load() || r.exhausted.Load() {
 			continue
 		}
 		if variables == nil {
 			variables = variablesOf(in, fleet)
 		}
-		if problem := r.apply(ctx, one, variables); problem != nil {
+		problem, cost := r.apply(ctx, one, variables)
+		costs[i] = cost
+		if problem != nil {
 			problems = append(problems, *problem)
 		}
 	}
-	return problems
+	return problems, costs
 }
 
 func variablesOf(in Input, fleet *Fleet) map[string]any {
@@ -319,14 +359,13 @@ func clusterOf(root string) string {
 	return name
 }
 
-// apply evaluates a rule; nil: it holds.
-func (r *Rules) apply(ctx context.Context, one *rule, variables map[string]any) *schemas.Problem {
+// apply evaluates a rule; nil: it holds. cost is in an API server's units.
+func (r *Rules) apply(ctx context.Context, one *rule, variables map[string]any) (problem *schemas.Problem, cost int64) {
 	limited, cancel := context.WithTimeout(ctx, r.patience)
 	defer cancel()
 	result, details, err := one.program.ContextEval(limited, variables)
 	cancelled := interpreter.EvalCancelledError{}
 	tooMuch := errors.As(err, &cancelled) && cancelled.Cause == interpreter.CostLimitExceeded
-	var cost int64
 	switch {
 	case tooMuch:
 		cost = int64(r.limit)
@@ -336,28 +375,25 @@ func (r *Rules) apply(ctx context.Context, one *rule, variables map[string]any) 
 	case details != nil && details.ActualCost() != nil:
 		cost = int64(min(*details.ActualCost(), r.limit))
 	}
-	one.spent.Add(cost)
-	if r.spent.Add(cost) > r.budget {
-		r.exhausted.Store(true)
-	}
+	r.charge(one, cost)
 	switch {
 	case tooMuch:
 		one.stopped.Store(true)
-		return nil
+		return nil, cost
 	case ctx.Err() != nil:
 		// The check ends with the context's error.
-		return nil
+		return nil, cost
 	case limited.Err() != nil:
 		one.stopped.Store(true)
-		return nil
+		return nil, cost
 	case err != nil:
-		return one.failed(err.Error())
+		return one.failed(err.Error()), cost
 	case result == types.True:
-		return nil
+		return nil, cost
 	case result != types.False:
-		return one.failed(fmt.Sprintf("it gives %s, not true or false", result.Type().TypeName()))
+		return one.failed(fmt.Sprintf("it gives %s, not true or false", result.Type().TypeName())), cost
 	}
-	return &schemas.Problem{Rule: one.ID, Severity: one.severity, Path: one.At, Message: one.Message, Hint: one.Hint}
+	return &schemas.Problem{Rule: one.ID, Severity: one.severity, Path: one.At, Message: one.Message, Hint: one.Hint}, cost
 }
 
 // failed is an object that the rule has no answer on. It is an error whatever

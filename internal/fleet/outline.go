@@ -1,0 +1,100 @@
+package fleet
+
+import (
+	"sync"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"cloop.dev/cloop/schemas"
+)
+
+// outline is what a scan has to know of a file's documents where nobody asks for
+// their fields, or for where those stand. Reading YAML with positions is most of
+// what a scan takes, and its nodes are twenty times the text.
+type outline struct {
+	// documents have apiVersion, kind and metadata, and no nodes.
+	documents []schemas.Document
+	// sizes are about how long each is as text, in bytes.
+	sizes []int64
+}
+
+func outlineOf(documents []schemas.Document) *outline {
+	o := &outline{documents: make([]schemas.Document, len(documents)), sizes: make([]int64, len(documents))}
+	for i := range documents {
+		d := documents[i]
+		o.sizes[i] = sizeOf(d.Node)
+		object := map[string]any{}
+		for _, field := range []string{"apiVersion", "kind", "metadata"} {
+			if value, ok := d.Object.Object[field]; ok {
+				object[field] = value
+			}
+		}
+		d.Object, d.Node = &unstructured.Unstructured{Object: object}, nil
+		o.documents[i] = d
+	}
+	return o
+}
+
+// outlined is a file of which only the outline was read so far.
+type outlined struct {
+	*outline
+	file string
+	data []byte
+
+	once      sync.Once
+	documents []schemas.Document
+}
+
+// whole is one of the file's documents, read at last.
+func (o *outlined) whole(i int) *schemas.Document {
+	o.once.Do(func() { o.documents, _ = schemas.Decode(o.file, o.data) })
+	return &o.documents[i]
+}
+
+// resources adds the documents of a file. One that an earlier build has read is
+// not read again before somebody asks for more than its outline.
+func (s *scan) resources(name string, data []byte) {
+	key := answerOf(name, string(data))
+	if known := s.memo.outlineOf(key); known != nil {
+		file := &outlined{outline: known, file: name, data: data}
+		for i := range known.documents {
+			s.add(layer{file: name, document: &known.documents[i], outlined: file, place: i})
+		}
+		return
+	}
+	documents, problems := schemas.Decode(name, data)
+	s.problems = append(s.problems, problems...)
+	for i := range documents {
+		s.add(layer{file: name, document: &documents[i]})
+	}
+	if len(problems) == 0 {
+		s.memo.noteOutline(key, documents)
+	}
+}
+
+// whole is a layer's document with all of its fields and their places. It is safe
+// for concurrent use.
+func (l *layer) whole() *schemas.Document {
+	if l.outlined == nil {
+		return l.document
+	}
+	return l.outlined.whole(l.place)
+}
+
+// unfold reads what only the outline is known of, for whoever says what is wrong
+// with a root.
+func (s *scan) unfold() {
+	for i := range s.layers {
+		if l := &s.layers[i]; l.outlined != nil {
+			l.document, l.outlined = l.whole(), nil
+		}
+	}
+}
+
+// size is about how long a layer's document is as text, in bytes.
+func (l *layer) size() int64 {
+	if l.outlined == nil {
+		return sizeOf(l.document.Node)
+	}
+	return l.outlined.sizes[l.place]
+}
