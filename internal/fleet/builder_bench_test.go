@@ -9,12 +9,11 @@ import (
 	"cloop.dev/cloop/internal/fleet/fleettest"
 )
 
-// wide is one overlay of so many pools in files of fifty, with a namespace, common
+// wide is one overlay of so many pools, several to a file, with a namespace, common
 // labels and a patch of all.
-func wide(pools int) map[string]string {
-	const each = 50
+func wide(pools, each int) map[string]string {
 	files := map[string]string{}
-	overlay := "namespace: runners\nlabels: [{pairs: {team: platform}}]\npatches:\n" +
+	overlay := "namespace: runners\ncommonLabels: {team: platform}\npatches:\n" +
 		"- target: {kind: ExecutorPool}\n  patch: '[{\"op\": \"add\", \"path\": \"/spec/scaleDownDelay\", \"value\": \"10m\"}]'\nresources:\n"
 	for at := 0; at < pools; at += each {
 		var text strings.Builder
@@ -44,7 +43,7 @@ func BenchmarkBuild(b *testing.B) {
 	v := validator(b)
 	for _, pools := range []int{1000, 10_000} {
 		dir := b.TempDir()
-		files := wide(pools)
+		files := wide(pools, 50)
 		fleettest.WriteFiles(b, dir, files)
 		build := func(b *testing.B, builder *fleet.Builder) *fleet.Built {
 			built, err := builder.Build(b.Context(), dir, "eu", &fleet.Variables{})

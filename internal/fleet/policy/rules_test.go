@@ -280,3 +280,26 @@ func TestRulesHaveTheBoundsOfAnAPIServer(t *testing.T) {
 		t.Errorf("one evaluation may cost %d, all %d", each, all)
 	}
 }
+
+// What it cost to judge an object counts the same where it is known already.
+func TestWhatIsKnownIsCharged(t *testing.T) {
+	text := ruleOf(`"object.spec.maxRunners < 5"`, `match: kinds: ["ExecutorPool"]`)
+	object := &unstructured.Unstructured{Object: map[string]any{"apiVersion": "cloop.dev/v1alpha1", "kind": "ExecutorPool", "spec": map[string]any{"maxRunners": int64(4)}}}
+	judged, _ := parse(t, text)
+	problems, cost := judged.JudgeCosting(t.Context(), policy.Input{Object: object})
+	if len(problems) > 0 || len(cost) != 1 || cost[0] <= 0 || judged.Cut() {
+		t.Fatalf("problems %v, cost %v", problems, cost)
+	}
+	charged, _ := parse(t, text)
+	if len(charged.Unused()) != 1 {
+		t.Error("the rule is about nothing yet")
+	}
+	charged.Charge(cost)
+	if len(charged.Unused()) != 0 || charged.Cut() {
+		t.Error("the rule was about an object")
+	}
+	charged.Charge(policy.Cost{celconfig.RuntimeCELCostBudget})
+	if !charged.Cut() || len(charged.Stopped()) != 1 {
+		t.Error("what is known counts for nothing")
+	}
+}
