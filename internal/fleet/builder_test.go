@@ -279,13 +279,13 @@ func TestBuilderHoldsBackWhatIsWrong(t *testing.T) {
 		refused []string
 	}{
 		"nothing":               {nil, map[string][]string{}, nil},
-		"a value":               {map[string]string{"eu/a.yaml": strings.Replace(basePool, "https", "http", 1)}, map[string][]string{"cloop.dev|ExecutorPool||gpu": {"schema"}}, nil},
+		"a value":               {map[string]string{"eu/a.yaml": strings.Replace(basePool, "https", "http", 1)}, map[string][]string{"cloop.dev|ExecutorPool||gpu": {"cel"}}, nil},
 		"another kind":          {map[string]string{"eu/b.yaml": settings}, map[string][]string{"|ConfigMap||settings": {"kind-not-applied"}}, nil},
 		"another kind, borne":   {map[string]string{"eu/b.yaml": "# cloop:ignore kind-not-applied by hand\n" + settings}, map[string][]string{"|ConfigMap||settings": {"kind-not-applied"}}, nil},
 		"no name":               {map[string]string{"eu/b.yaml": "apiVersion: v1\nkind: LimitRange\nspec: {limits: []}\n"}, map[string][]string{"|LimitRange||": {"metadata"}}, nil},
 		"one pool served twice": {map[string]string{"eu/b.yaml": strings.Replace(basePool, "name: gpu\n", "name: other\n", 1) + "  hubPool: gpu\n"}, map[string][]string{"cloop.dev|ExecutorPool||other": {"duplicate-pool"}}, nil},
 		"an object twice":       {map[string]string{"eu/b.yaml": basePool}, map[string][]string{}, []string{"duplicate-object"}},
-		"rules":                 {map[string]string{".cloop/rules.cue": "rules: x: 1\n"}, map[string][]string{}, []string{"repository-rules"}},
+		"rules":                 {map[string]string{".cloop/rules.cue": "rules: x: 1\n"}, map[string][]string{}, []string{"config"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			dir := repo(t, with(map[string]string{"eu/a.yaml": basePool}, test.changes))
