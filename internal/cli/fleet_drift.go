@@ -33,7 +33,12 @@ only reads. Which overlay is whose is read from the PoolSyncs and the hub's
 syncs. What is committed here and not pushed is told apart: the remote is asked
 which commits it has.
 
-Exit code 0: they agree; 1: they differ; 2: it could not be found out.`,
+What the account may not read is said, and the rest is compared: to list the
+ExecutorPools is enough to compare a cluster with the hub, to know what Git wants
+of it takes its PoolSyncs too, and the ConfigMaps that they take variables from.
+
+Exit code 0: they agree; 1: they differ; 2: it could not be found out, or a part
+of it and the rest agrees.`,
 		Example: `  cloop fleet drift --hub https://cloop.example.com --cluster eu --cluster us`,
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -48,8 +53,11 @@ Exit code 0: they agree; 1: they differ; 2: it could not be found out.`,
 			if err := a.show(report, func(w io.Writer) { say(w, "%s", verbatim(report.Text())) }); err != nil {
 				return err
 			}
-			if report.Any() {
+			switch {
+			case report.Any():
 				return &No{}
+			case report.Hidden:
+				return errors.New("not everything was compared, and the rest agrees: ask for the right to read what the notes name, or for somebody's answer who has it")
 			}
 			return nil
 		},
@@ -145,6 +153,10 @@ func withGit(ctx context.Context, live fleet.DriftInput, dir, revision string) (
 	}
 	for _, cluster := range live.Clusters {
 		cluster.Revision = revision
+		if len(cluster.Hidden) > 0 {
+			input.Clusters = append(input.Clusters, cluster)
+			continue
+		}
 		for _, sync := range cluster.Syncs {
 			who := fmt.Sprintf("PoolSync %s/%s of cluster %s applies", sync.Namespace, sync.Name, cluster.Name)
 			rendered, err := renderSynced(ctx, dir, synced{who, sync.Spec.Source.Git.URL, sync.Spec.Path, cluster.Variables[sync.Namespace+"/"+sync.Name]})
@@ -195,12 +207,15 @@ func readCluster(ctx context.Context, cluster reachedCluster, newest commit) (fl
 	in := client.InNamespace(cluster.namespace)
 	var syncs v1alpha1.PoolSyncList
 	err := cluster.client.List(ctx, &syncs, in)
+	if apierrors.IsForbidden(err) {
+		surface.Hidden, err = append(surface.Hidden, fmt.Sprintf("its PoolSyncs: %v", err)), nil
+	}
 	if err != nil {
 		return surface, fmt.Errorf("list the PoolSyncs of cluster %s: %w", cluster.name, err)
 	}
 	surface.Syncs = syncs.Items
 	surface.Unserved = unserved(ctx, cluster, syncs.Items, newest)
-	if surface.Variables, err = readVariablesOf(ctx, cluster, syncs.Items); err != nil {
+	if err = readVariablesOf(ctx, cluster, &surface); err != nil {
 		return surface, err
 	}
 	live := &unstructured.UnstructuredList{}
@@ -212,11 +227,11 @@ func readCluster(ctx context.Context, cluster reachedCluster, newest commit) (fl
 	return surface, nil
 }
 
-// readVariablesOf reads what PoolSyncs replace variables by: PoolSync → values.
-func readVariablesOf(ctx context.Context, cluster reachedCluster, syncs []v1alpha1.PoolSync) (map[string]*fleet.Variables, error) {
-	all := map[string]*fleet.Variables{}
-	for i := range syncs {
-		sync := &syncs[i]
+// readVariablesOf reads what the surface's PoolSyncs replace variables by.
+func readVariablesOf(ctx context.Context, cluster reachedCluster, surface *fleet.ClusterSurface) error {
+	surface.Variables = map[string]*fleet.Variables{}
+	for i := range surface.Syncs {
+		sync := &surface.Syncs[i]
 		read, err := fleet.VariablesOf(sync.Spec.Substitute, func(reference v1alpha1.SubstituteReference) (map[string]string, error) {
 			object := &unstructured.Unstructured{}
 			object.SetAPIVersion("v1")
@@ -225,20 +240,25 @@ func readVariablesOf(ctx context.Context, cluster reachedCluster, syncs []v1alph
 			if apierrors.IsNotFound(err) {
 				return nil, nil
 			}
+			if err != nil {
+				return nil, err
+			}
 			data, _, broken := unstructured.NestedStringMap(object.Object, "data")
 			if data == nil {
 				data = map[string]string{}
 			}
-			return data, errors.Join(err, broken)
+			return data, broken
 		})
-		if err != nil {
-			return nil, fmt.Errorf("read what PoolSync %s/%s of cluster %s substitutes: %w", sync.Namespace, sync.Name, cluster.name, err)
-		}
-		if read != nil {
-			all[sync.Namespace+"/"+sync.Name] = read
+		switch {
+		case apierrors.IsForbidden(err):
+			surface.Hidden = append(surface.Hidden, fmt.Sprintf("what PoolSync %s/%s substitutes: %v", sync.Namespace, sync.Name, err))
+		case err != nil:
+			return fmt.Errorf("read what PoolSync %s/%s of cluster %s substitutes: %w", sync.Namespace, sync.Name, cluster.name, err)
+		case read != nil:
+			surface.Variables[sync.Namespace+"/"+sync.Name] = read
 		}
 	}
-	return all, nil
+	return nil
 }
 
 // known adds what was rendered. The result is never nil: a path that renders

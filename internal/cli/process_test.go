@@ -9,6 +9,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"cloop.dev/cloop/e2e/cluster/clustertest"
 )
 
 // built is the binary that tests and benchmarks of a process run: as `make build`
@@ -31,12 +33,18 @@ var built = sync.OnceValues(func() (string, error) {
 // builtIn is the directory that built made; empty until it has.
 var builtIn string
 
-func TestMain(m *testing.M) {
-	code := m.Run()
+func TestMain(m *testing.M) { clustertest.Main(removing{m}) }
+
+// removing runs tests and removes what they built.
+type removing struct{ *testing.M }
+
+// Run is testing.M's.
+func (r removing) Run() int {
+	code := r.M.Run()
 	if builtIn != "" {
 		_ = os.RemoveAll(builtIn)
 	}
-	os.Exit(code)
+	return code
 }
 
 // process is what became of a command line that was run as a process of its own.

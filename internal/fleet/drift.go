@@ -31,6 +31,9 @@ type ClusterSurface struct {
 	Revision string
 	// Git is what the cluster's overlay renders; nil: not known.
 	Git []Rendered
+	// Hidden says what the account may not read that Git depends on, which is not
+	// known then.
+	Hidden []string
 	// Live are the cluster's ExecutorPools.
 	Live []unstructured.Unstructured
 	// Syncs are the cluster's PoolSyncs; they say what was applied and since
@@ -80,6 +83,9 @@ type DriftReport struct {
 	Pools []PoolDrift `json:"pools"`
 	// Notes say what could not be compared and why.
 	Notes []string `json:"notes,omitempty"`
+	// Hidden says that something could not be compared because it may not be read:
+	// without a difference the surfaces may differ all the same.
+	Hidden bool `json:"hidden,omitempty"`
 }
 
 // PoolDrift is one hub pool, in one cluster or at the hub.

@@ -19,7 +19,11 @@ import (
 // cluster compares Git's half with a cluster's, and the cluster with the hub.
 func (d *drift) cluster(c *ClusterSurface) {
 	wanted := map[string]*unstructured.Unstructured{}
-	if c.Git == nil {
+	switch {
+	case len(c.Hidden) > 0:
+		d.report.Hidden = true
+		d.note("what Git wants of cluster %s is not known, so Git and cluster were not compared: %s", c.Name, strings.Join(c.Hidden, "; "))
+	case c.Git == nil:
 		d.note("what Git wants of cluster %s is not known, so Git and cluster were not compared", c.Name)
 	}
 	for _, name := range slices.Sorted(maps.Keys(c.Unserved)) {

@@ -55,9 +55,9 @@ func WithAuditLog() Option {
 	return func(o *cluster.Options) { o.AuditLog = filepath.Join(o.Dir, "audit.log") }
 }
 
-// Main runs a package's tests and takes the control plane down. It does not
-// return.
-func Main(m *testing.M) {
+// Main runs a package's tests, a *testing.M or what wraps one, and takes the
+// control plane down. It does not return.
+func Main(m interface{ Run() int }) {
 	watchdog.Run(remove)
 	shared.Lock()
 	shared.underMain = true
