@@ -63,7 +63,7 @@ func (a *app) connect() (*hubclient.Client, error) {
 // connectAs makes the client of the hub that the options name.
 func (a *app) connectAs(token secret.String) (*hubclient.Client, error) {
 	o := hubclient.Options{
-		URL: a.options.hub, Pin: a.options.hubPin, Token: token,
+		URL: a.options.hub, PlainHTTP: a.options.plainHTTP, Pin: a.options.hubPin, Token: token,
 		UserAgent: "cloop/" + buildVersion().Version,
 	}
 	var err error

@@ -86,6 +86,9 @@ input. Commands of cloop fleet look at a hub only where one is named.`,
 			if a.options.hub == "" {
 				return usageError(cmd, errors.New("no hub: name one with --hub URL or "+envHub))
 			}
+			if a.options.plainHTTP {
+				return usageError(cmd, errors.New("a login is kept for an https address only: give --plain-http with each command that needs it"))
+			}
 			token, err := a.loginToken()
 			if err != nil {
 				return err

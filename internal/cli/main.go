@@ -28,6 +28,8 @@ type options struct {
 	hubCAFile string
 	hubPin    string
 	tokenFile string
+	// plainHTTP takes an http address of the hub.
+	plainHTTP bool
 	// tokenNamed says that the command line has --token-file.
 	tokenNamed bool
 	verbose    bool
@@ -87,6 +89,7 @@ differ is always on display.`,
 	flags.StringVar(&a.options.hub, "hub", "", "`URL` of the hub ($CLOOP_HUB)")
 	flags.StringVar(&a.options.hubCAFile, "hub-ca-file", "", "PEM `FILE` of the certificates that alone are trusted for the hub ($CLOOP_HUB_CA_FILE)")
 	flags.StringVar(&a.options.hubPin, "hub-pin", "", "`PIN` of the hub's key, as cloop hub pin prints it ($CLOOP_HUB_PIN)")
+	flags.BoolVar(&a.options.plainHTTP, "plain-http", false, "take an http URL of the hub, such as that of a proxy on this machine: the token goes there in clear")
 	flags.StringVar(&a.options.tokenFile, "token-file", "", "`FILE` with the token for the hub, - for standard input ($CLOOP_TOKEN_FILE; $CLOOP_TOKEN holds the token itself)")
 	flags.BoolVar(&a.options.verbose, "verbose", false, "say more: the whole chain of an error, debug lines in logs")
 	flags.StringSliceVarP(&a.options.output, "output", "o", nil, "`FORMAT` of what is shown: text, json or yaml (default text)")

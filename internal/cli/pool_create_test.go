@@ -1,7 +1,9 @@
 package cli_test
 
 import (
+	"encoding/json"
 	"net/http"
+	"net/http/httptest"
 	"os"
 	"strings"
 	"testing"
@@ -102,6 +104,65 @@ func TestPoolCreateTrustsByTheFileThatItIsGiven(t *testing.T) {
 	}
 	if strings.Contains(got.stdout, "hubCAPin") || strings.Contains(got.stdout, "Helm knows no pins") {
 		t.Errorf("it prints a pin:\n%s", got.stdout)
+	}
+}
+
+// A hub behind a plain HTTP address is asked only where that is wanted, and gets
+// no commands: no controller would connect to it. The credential is shown.
+func TestPoolsAtAPlainHTTPAddress(t *testing.T) {
+	pool := gpu()
+	pool.Controllers = []hubv1.ControllerContact{{Instance: "c-0", Build: "0.0.1"}}
+	var seen []string
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		seen = append(seen, r.Method+" "+r.URL.Path)
+		if r.Header.Get("Authorization") != "Bearer "+token {
+			t.Errorf("asked as %q", r.Header.Get("Authorization"))
+		}
+		switch r.Method + " " + r.URL.Path {
+		case "POST /api/v1/pools":
+			send(w, hubv1.CreatePoolResponse{Pool: pool, Credential: hubv1.Credential{ID: "c1", Secret: "cloop_pool1_secret"}})
+		case "GET /api/v1/hub":
+			send(w, hubv1.HubInfo{Build: "0.0.8", Chart: "/charts/cloop-executor-controller.tgz"})
+		case "GET /api/v1/pools/p1/runners", "GET /api/v1/pools/p1/credentials":
+			send(w, map[string]any{"items": []any{}})
+		default:
+			send(w, pool)
+		}
+	}))
+	t.Cleanup(server.Close)
+	for name, value := range map[string]string{"CLOOP_HUB": server.URL, "CLOOP_HUB_PIN": "", "CLOOP_HUB_CA_FILE": "", "CLOOP_TOKEN": token, "CLOOP_TOKEN_FILE": ""} {
+		t.Setenv(name, value)
+	}
+	create := []string{"executor", "pool", "create", "gpu", "--max-runners", "4"}
+	for name, args := range map[string][]string{
+		"without being asked to":       create,
+		"with a pin":                   append([]string{"--plain-http", "--hub-pin", "sha256:Vb9mR0E2Xj3LwJ8kq1yZ5nH7tC4uA6dF0gS2pQ9rT3w="}, create...),
+		"to keep a login":              {"login", "--plain-http"},
+		"for what it shows of its key": {"hub", "pin", server.URL, "--plain-http"},
+	} {
+		if got := cloop(t, args...); got.code != 2 || len(seen) > 0 || got.stdout != "" {
+			t.Errorf("%s: exit code %d, the hub got %q, %s%s", name, got.code, seen, got.stdout, got.stderr)
+		}
+	}
+	got := cloop(t, append(create, "--plain-http")...)
+	for _, want := range []string{
+		"Created pool gpu.\n\nThe credential in the next line is shown once and cannot be recovered.\ncloop_pool1_secret\n",
+		"over HTTPS only: serve the hub over HTTPS, mint a credential there with `cloop executor pool rotate-credential gpu`", "`cloop hub pin` prints",
+		"\nBind projects to pool:p1\n",
+	} {
+		if got.code != 0 || !strings.Contains(got.stdout, want) {
+			t.Errorf("exit code %d, it prints no %q:\n%s%s", got.code, want, got.stdout, got.stderr)
+		}
+	}
+	var made struct{ Install []string }
+	got = cloop(t, append(create, "--plain-http", "-o", "json")...)
+	if err := json.Unmarshal([]byte(got.stdout), &made); err != nil || made.Install == nil || len(made.Install) != 0 || strings.Contains(got.stdout, "kubectl") {
+		t.Errorf("as JSON it is %s: %v", got.stdout, err)
+	}
+	for _, args := range [][]string{{"show", "gpu"}, {"update", "gpu", "--max-runners", "4"}} {
+		if got := cloop(t, append(append([]string{"executor", "pool"}, args...), "--plain-http")...); got.code != 0 || strings.Contains(got.stdout, "helm ") {
+			t.Errorf("%s: exit code %d\n%s%s", args, got.code, got.stdout, got.stderr)
+		}
 	}
 }
 

@@ -78,7 +78,7 @@ func (a *app) readPool(cmd *cobra.Command, hub *hubclient.Client, ref string) (*
 		given := install.Place{}
 		// Where it is says more than where it was to be.
 		given.Namespace, _, _ = strings.Cut(c.ExecutorPool, "/")
-		if place := install.At(pool.Name, given, pool.Install); install.Behind(c.Build, out.Hub) && place.Check() == nil {
+		if place := install.At(pool.Name, given, pool.Install); install.Behind(c.Build, out.Hub) && place.Check() == nil && seen.Check(pool.Name) == nil {
 			out.Upgrades = append(out.Upgrades, upgrade{c.Instance, c.Build, place.UpgradeCommand(seen)})
 		}
 	}

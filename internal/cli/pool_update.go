@@ -146,7 +146,7 @@ func (a *app) showUpdated(cmd *cobra.Command, hub *hubclient.Client, pool hubv1.
 		if err != nil {
 			return err
 		}
-		if place := install.At(pool.Name, install.Place{}, pool.Install); place.Check() == nil {
+		if place := install.At(pool.Name, install.Place{}, pool.Install); place.Check() == nil && seen.Check(pool.Name) == nil {
 			shown.Cluster = place.MaximumCommand(seen, pool.MaxRunners)
 		}
 	}

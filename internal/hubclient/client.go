@@ -35,6 +35,10 @@ var ErrUnavailable = errors.New("the hub is unavailable")
 type Options struct {
 	// URL of the hub, https, without user information. A path is kept.
 	URL string
+	// PlainHTTP takes an http URL too, where the token goes in clear: for people
+	// who ask for it, never for controllers and runners. Pin and CABundle mean
+	// nothing there and are refused.
+	PlainHTTP bool
 	// Pin of the hub's public key as Pin prints it. Without CABundle the pin
 	// alone decides; with CABundle both must hold.
 	Pin string
@@ -59,9 +63,12 @@ type Client struct {
 
 // New checks the options and returns a client. It does not connect.
 func New(o Options) (*Client, error) {
-	base, err := parseURL(o.URL)
+	base, err := parseURL(o.URL, o.PlainHTTP)
 	if err != nil {
 		return nil, err
+	}
+	if base.Scheme == "http" && (o.Pin != "" || len(o.CABundle) > 0) {
+		return nil, fmt.Errorf("the hub's URL %q is plain http, which no pin and no certificate protects: leave them out, or write https", o.URL)
 	}
 	transport, err := newTransport(o.Pin, o.CABundle)
 	if err != nil {
@@ -101,7 +108,7 @@ func (c *Client) URL() string { return c.base.String() }
 // CloseIdleConnections closes connections that no request uses.
 func (c *Client) CloseIdleConnections() { c.http.CloseIdleConnections() }
 
-func parseURL(text string) (*url.URL, error) {
+func parseURL(text string, plain bool) (*url.URL, error) {
 	parsed, err := url.Parse(text)
 	switch {
 	case err != nil:
@@ -109,8 +116,8 @@ func parseURL(text string) (*url.URL, error) {
 		return nil, errors.New("the hub's URL cannot be read: write https://HOST[:PORT]")
 	case parsed.User != nil:
 		return nil, errors.New("the hub's URL holds user information: leave it out and give the token apart")
-	case parsed.Scheme != "https":
-		return nil, fmt.Errorf("the hub's URL %q is not https: credentials go over HTTPS only", text)
+	case parsed.Scheme != "https" && (!plain || parsed.Scheme != "http"):
+		return nil, fmt.Errorf("the hub's URL %q is not https: credentials go over HTTPS only (cloop takes a plain http address with --plain-http)", text)
 	case parsed.Host == "" || parsed.Hostname() == "":
 		return nil, fmt.Errorf("the hub's URL %q names no host: write https://HOST[:PORT]", text)
 	case parsed.RawQuery != "" || parsed.Fragment != "":

@@ -31,7 +31,7 @@ func Pin(cert *x509.Certificate) string {
 // FetchPin connects to the hub at the URL and returns the pin of the key it
 // shows. Nothing vouches for the key: compare it with what the hub logged.
 func FetchPin(ctx context.Context, hubURL string) (string, error) {
-	base, err := parseURL(hubURL)
+	base, err := parseURL(hubURL, false)
 	if err != nil {
 		return "", err
 	}
