@@ -9,7 +9,8 @@ const (
 	// FeatureRunnerHolds: a runner may be minted as holding a project's volume,
 	// and gets that project's runs only.
 	FeatureRunnerHolds = "runner-holds"
-	// FeatureRequirements of a runner: where the hub could not read what a
+	// FeatureRequirements of a hub: it hands a project's runs to pools only that
+	// have what the project asks for. Of a runner: where the hub could not read what a
 	// project asks of its runners, the runner reads it and holds the pool to it.
 	FeatureRequirements = "requirements"
 	// FeatureRunCauses of a hub: a report that a runner's Pod has ended is added
@@ -67,6 +68,8 @@ const MaxWaiting = 100
 
 // WaitingProject is a project of which runs wait for a runner.
 type WaitingProject struct {
+	// Owner of the project, for people; empty where it is not known.
+	Owner string `json:"owner,omitempty"`
 	// Holds is what a runner is minted with that has this project's volume.
 	Holds string `json:"holds"`
 	// Project is its name, for people who look at the volume.

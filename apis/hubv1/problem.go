@@ -43,6 +43,13 @@ const (
 	CodeRefNotFound         Code = "ref_not_found"        // 422
 	CodeRequirementsInvalid Code = "requirements_invalid" // 422
 	CodeRequirementsUnmet   Code = "requirements_unmet"   // 409
+
+	// CodeWaitingForCapacity: what needs a runner at once finds none free.
+	CodeWaitingForCapacity Code = "waiting_for_pool_capacity" // 409
+	// CodeMemberTooOld: a hub that shares the database cannot do what is asked for.
+	CodeMemberTooOld Code = "member_too_old" // 503
+	// CodePreconditionRequired: a change of what others may change has no If-Match.
+	CodePreconditionRequired Code = "precondition_required" // 428
 )
 
 // Problem is an RFC 9457 problem document. It is the error that hubclient
@@ -63,7 +70,7 @@ type Problem struct {
 	Source *Provenance `json:"source,omitempty"`
 	// Offset is set with CodeLogOffset: the offset to go on from.
 	Offset *int64 `json:"offset,omitempty"`
-	// RetryAfterSeconds is set with CodeRateLimited, as the header Retry-After.
+	// RetryAfterSeconds is set where that is known, as the header Retry-After.
 	RetryAfterSeconds int `json:"retryAfterSeconds,omitempty"`
 }
 

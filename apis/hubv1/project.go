@@ -6,6 +6,12 @@ import "time"
 type Project struct {
 	ID   string `json:"id"`
 	Name string `json:"name"`
+	// Index is the project's place in the order in which projects were made, from
+	// 0; other clients of the API name it by that.
+	Index int64 `json:"index"`
+	// Owner is who made the project, as in "user:alice"; empty where that is not
+	// known. What a volume keeps of the project is kept for both.
+	Owner string `json:"owner,omitempty"`
 	// Remote is the URL that runners clone from.
 	Remote string `json:"remote"`
 	// DefaultRef is run where a run names no ref.

@@ -58,8 +58,12 @@ type Run struct {
 	// and its controller told.
 	PodEnd *PodEnd `json:"podEnd,omitempty"`
 	// Attempt counts from 1; it rises when the run is started again.
-	Attempt  int32  `json:"attempt"`
-	Failover string `json:"failover"`
+	Attempt int32 `json:"attempt"`
+	// Earlier are the times before that the run was in a runner's hands and came
+	// back from them, oldest first. An attempt that no command was started in is
+	// there each time that it was handed out.
+	Earlier  []RunAttempt `json:"earlier,omitempty"`
+	Failover string       `json:"failover"`
 	// Runner that holds the run, or held it last.
 	Runner    string `json:"runner,omitempty"`
 	StartedBy string `json:"startedBy"`
@@ -78,12 +82,28 @@ type Run struct {
 	SettledAt  *time.Time `json:"settledAt,omitempty"`
 }
 
+// RunAttempt is one time that a run was in a runner's hands and came back from
+// them without a result.
+type RunAttempt struct {
+	Attempt int32  `json:"attempt"`
+	Runner  string `json:"runner"`
+	// Reason says in a sentence why it came back.
+	Reason string `json:"reason"`
+	// PodEnd is how the Pod of the runner ended, where its controller told.
+	PodEnd    *PodEnd    `json:"podEnd,omitempty"`
+	HandedAt  time.Time  `json:"handedAt"`
+	StartedAt *time.Time `json:"startedAt,omitempty"`
+	EndedAt   time.Time  `json:"endedAt"`
+}
+
 // StartRunRequest queues a run.
 type StartRunRequest struct {
 	Project  string   `json:"project" minLength:"1" maxLength:"63"`
 	Ref      string   `json:"ref,omitempty" maxLength:"255" doc:"Branch, tag or full commit; the project's default where left out."`
 	Command  []string `json:"command" minItems:"1" maxItems:"1024"`
 	Failover string   `json:"failover,omitempty" enum:"once,never" doc:"once where left out"`
+	// NoWait is for calls that need a runner at once.
+	NoWait bool `json:"noWaitForCapacity,omitempty" doc:"Hand the run to a runner that is free now, or answer waiting_for_pool_capacity and queue nothing."`
 }
 
 // RunList lists runs, newest first.

@@ -88,7 +88,7 @@ func problemVerdict(problem *hubv1.Problem, message string) verdict {
 			message += ": give a token that the hub knows with --token-file or CLOOP_TOKEN"
 		}
 		return verdict{message, codeNoAnswer}
-	case http.StatusForbidden, http.StatusConflict, http.StatusGone, http.StatusPreconditionFailed,
+	case http.StatusForbidden, http.StatusConflict, http.StatusGone, http.StatusPreconditionFailed, http.StatusPreconditionRequired,
 		http.StatusRequestEntityTooLarge, http.StatusUnprocessableEntity:
 		return verdict{message, codeNo}
 	}

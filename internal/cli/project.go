@@ -101,6 +101,8 @@ func (a *app) newProjectShowCommand() *cobra.Command {
 			return a.show(project, func(w io.Writer) {
 				row(w, "Name:", project.Name)
 				row(w, "ID:", project.ID)
+				row(w, "Index:", project.Index)
+				row(w, "Owner:", dash(project.Owner))
 				row(w, "Remote:", project.Remote)
 				row(w, "Default ref:", project.DefaultRef)
 				row(w, "Pool:", dash(newPoolNames(hub).of(cmd.Context(), project.ExecutorID)))

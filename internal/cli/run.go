@@ -45,7 +45,11 @@ func (a *app) newRunStartCommand() *cobra.Command {
 		Long: `Queue a run of a command on a commit of a project. With --wait, write the run's
 log to standard output and exit with the command's own exit code: 128 and the
 signal's number where a signal ended it, 1 where it ended without a code. An
-interrupt (Ctrl-C) ends the waiting and not the run.`,
+interrupt (Ctrl-C) ends the waiting and not the run.
+
+With --no-wait-for-capacity a run that no runner takes at once is not queued: the
+answer is waiting_for_pool_capacity with what keeps runners away, and the exit
+code 1.`,
 		Example: `  cloop run start --project app -- make test
   cloop run start --project app --ref v1.2.0 --wait -- ./check --all`,
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -96,6 +100,7 @@ interrupt (Ctrl-C) ends the waiting and not the run.`,
 	flags.StringVar(&request.Ref, "ref", "", "`REF`, a branch, tag or full commit (default: the project's)")
 	flags.StringVar(&request.Failover, "failover", "", "`WHEN` to start the run again if its runner is lost: once or never (default once)")
 	flags.StringVar(&key, "idempotency-key", "", "`KEY` whose repetition returns the run that it started first")
+	flags.BoolVar(&request.NoWait, "no-wait-for-capacity", false, "start it on a runner that is free now, or not at all")
 	flags.BoolVar(&wait, "wait", false, "show the log and exit with the command's exit code")
 	return cmd
 }
@@ -273,6 +278,9 @@ func printRun(w io.Writer, r hubv1.Run, pool string) {
 		row(w, "Requires:", demandText(*r.Requirements))
 	}
 	row(w, "Attempt:", r.Attempt)
+	for _, a := range r.Earlier {
+		row(w, "Before:", attemptText(a))
+	}
 	row(w, "Runner:", dash(r.Runner))
 	row(w, "Started by:", r.StartedBy)
 	if r.LogRemovedAt != nil {
@@ -287,6 +295,18 @@ func printRun(w io.Writer, r hubv1.Run, pool string) {
 			row(w, step.name, fmt.Sprintf("%s (after %s)", step.at.UTC().Format(time.RFC3339), step.at.Sub(r.QueuedAt).Round(time.Millisecond)))
 		}
 	}
+}
+
+// attemptText is what became of a run in the hands of a runner that it came back
+// from.
+func attemptText(a hubv1.RunAttempt) string {
+	text := fmt.Sprintf("attempt %d on runner %s, handed out %s, ", a.Attempt, a.Runner, a.HandedAt.UTC().Format(time.RFC3339))
+	if a.StartedAt == nil {
+		text += "not started"
+	} else {
+		text += "started " + a.StartedAt.UTC().Format(time.RFC3339)
+	}
+	return fmt.Sprintf("%s, ended %s: %s", text, a.EndedAt.UTC().Format(time.RFC3339), a.Reason)
 }
 
 func commandText(command []string) string {

@@ -74,6 +74,18 @@ func TestRunStartWaitShowsTheLogAndExitsAsTheRunDid(t *testing.T) {
 	}
 }
 
+func TestRunStartNowOrNotAtAll(t *testing.T) {
+	seen := stubHub(t, map[string]any{"POST /api/v1/runs": &hubv1.Problem{
+		Status: http.StatusConflict, Code: hubv1.CodeWaitingForCapacity,
+		Detail: "a run of project app would wait: pool gpu is cordoned: node upgrades", Remedy: "let it wait",
+	}})
+	cloop(t, "run", "start", "--project", "app", "--no-wait-for-capacity", "--wait", "--", "make").want(t, 1, "",
+		"cloop: start a run of project app: a run of project app would wait: pool gpu is cordoned: node upgrades: let it wait\n")
+	if want := `POST /api/v1/runs {"project":"app","command":["make"],"noWaitForCapacity":true}`; (*seen)[0] != want {
+		t.Errorf("the hub got %q, want %q", (*seen)[0], want)
+	}
+}
+
 // Somebody whose hub died before it answered can repeat the command without a
 // second run.
 func TestRunStartWithoutAnAnswerTellsTheKey(t *testing.T) {
@@ -152,6 +164,25 @@ func TestRunShow(t *testing.T) {
 		"Started by:   admin\n"+
 		"Queued:       2026-01-02T03:04:05Z\n"+
 		"Settled:      2026-01-02T03:04:06Z (after 1.5s)\n", "")
+	again := settledRun(hubv1.RunSucceeded, func(r *hubv1.Run) {
+		at, began := time.Date(2026, 1, 2, 3, 4, 0, 0, time.UTC), time.Date(2026, 1, 2, 3, 4, 1, 0, time.UTC)
+		r.Attempt, r.Runner = 2, "runner-3"
+		r.Earlier = []hubv1.RunAttempt{
+			{Attempt: 1, Runner: "runner-1", HandedAt: at, EndedAt: at, Reason: "the runner left"},
+			{Attempt: 1, Runner: "runner-2", HandedAt: at, StartedAt: &began, EndedAt: began, Reason: "silent for 50s; the runner's Pod ended: NodeLost", PodEnd: &hubv1.PodEnd{Reason: "NodeLost"}},
+		}
+	})
+	stubHub(t, map[string]any{"GET /api/v1/runs/run-1": again})
+	if got := cloop(t, "run", "show", "run-1"); !strings.Contains(got.stdout, ""+
+		"Attempt:      2\n"+
+		"Before:       attempt 1 on runner runner-1, handed out 2026-01-02T03:04:00Z, not started, ended 2026-01-02T03:04:00Z: the runner left\n"+
+		"Before:       attempt 1 on runner runner-2, handed out 2026-01-02T03:04:00Z, started 2026-01-02T03:04:01Z, ended 2026-01-02T03:04:01Z: silent for 50s; the runner's Pod ended: NodeLost\n"+
+		"Runner:       runner-3\n") {
+		t.Errorf("of a run that came back it shows\n%s", got.stdout)
+	}
+	if got := cloop(t, "run", "show", "run-1", "-o", "json"); !strings.Contains(got.stdout, `"earlier": [`) || !strings.Contains(got.stdout, `"reason": "NodeLost"`) {
+		t.Errorf("as JSON it is\n%s", got.stdout)
+	}
 	cloop(t, "run", "show", "run-2").want(t, 2, "", "cloop: show run run-2: there is no /api/v1/runs/run-2\n")
 }
 

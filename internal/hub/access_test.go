@@ -41,11 +41,20 @@ func (r *running) token(maker *hubclient.Client, request hubv1.CreateTokenReques
 // ask sends a request past the client and returns the answer.
 func (r *running) ask(method, path, bearer, body string) (status int, header http.Header, answer []byte) {
 	r.t.Helper()
+	return r.askWith(method, path, bearer, body, nil)
+}
+
+// askWith is ask with more headers.
+func (r *running) askWith(method, path, bearer, body string, headers map[string]string) (status int, header http.Header, answer []byte) {
+	r.t.Helper()
 	transport := pinned(r.t, r.pin)
 	defer transport.CloseIdleConnections()
 	request, err := http.NewRequestWithContext(r.ctx(), method, "https://"+r.addr+path, strings.NewReader(body))
 	check(r.t, err)
 	request.Header.Set("Content-Type", "application/json")
+	for name, value := range headers {
+		request.Header.Set(name, value)
+	}
 	if bearer != "" {
 		request.Header.Set("Authorization", "Bearer "+bearer)
 	}
@@ -361,6 +370,12 @@ func TestWhoAsksTooOftenIsToldToWait(t *testing.T) {
 	}
 	r.clock.Step(2 * time.Second)
 	refused("cloop_usr1_guess", 1)
+	page := r.page("/metrics")
+	for _, want := range []string{`{limit="users"} 2`, `{limit="machines"} 1`, `{limit="failures"} 3`} {
+		if !strings.Contains(page, "cloop_http_rate_limited_total"+want+"\n") {
+			t.Errorf("the metrics have no %s", want)
+		}
+	}
 }
 
 func TestTheAuditTrailIsExported(t *testing.T) {

@@ -21,14 +21,3 @@ func Genuine(kind forge.Kind, text string, header http.Header, body []byte, now 
 	_, _ = v.Write(body)
 	return v.genuine(), nil
 }
-
-// Remembering is the memory of a webhook.
-type Remembering struct{ deliveries }
-
-// First is whether none of an event's identities was seen.
-func (r *Remembering) First(now time.Time, identities ...string) bool {
-	return r.first(now, identities...)
-}
-
-// Len is how many identities are remembered.
-func (r *Remembering) Len() int { return len(r.known) }

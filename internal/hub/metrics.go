@@ -7,6 +7,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/collectors"
 
 	"cloop.dev/cloop/apis/hubv1"
+	"cloop.dev/cloop/internal/hub/api"
 	"cloop.dev/cloop/internal/hub/store"
 	"cloop.dev/cloop/internal/metric"
 )
@@ -36,7 +37,8 @@ var (
 	storeBatch  = metric.Definition{Name: "cloop_store_commit_changes", Kind: metric.Histogram, Help: "Changes that share one commit.", Buckets: []float64{1, 2, 4, 8, 16, 32, 64}}
 
 	httpDuration = metric.Definition{Name: "cloop_http_request_duration_seconds", Kind: metric.Histogram, Help: "Time of a request that is no stream.", Labels: []string{"route"}, Buckets: answerBuckets}
-	httpRequests = metric.Definition{Name: "cloop_http_requests_total", Kind: metric.Counter, Help: "Requests by HTTP status; 429 are those that a rate limit refused. A stream counts when it ends.", Labels: []string{"route", "status"}}
+	httpRequests = metric.Definition{Name: "cloop_http_requests_total", Kind: metric.Counter, Help: "Requests by HTTP status. A stream counts when it ends.", Labels: []string{"route", "status"}}
+	httpLimited  = metric.Definition{Name: "cloop_http_rate_limited_total", Kind: metric.Counter, Help: "Requests that a rate limit refused, by the limit's name in the hub's configuration.", Labels: []string{"limit"}}
 	httpStreams  = metric.Definition{Name: "cloop_http_streams", Kind: metric.Gauge, Help: "Open watches and logs that are followed.", Labels: []string{"route"}}
 )
 
@@ -57,6 +59,7 @@ type metrics struct {
 	batches  *prometheus.HistogramVec
 	answered *prometheus.HistogramVec
 	requests *prometheus.CounterVec
+	rates    *prometheus.CounterVec
 	streams  *prometheus.GaugeVec
 }
 
@@ -68,10 +71,10 @@ func newMetrics() *metrics {
 		synced: syncDuration.NewHistogram(), syncs: syncResults.NewCounter(),
 		statuses: syncStatuses.NewCounter(), webhooks: syncWebhooks.NewCounter(),
 		commits: storeCommit.NewHistogram(), batches: storeBatch.NewHistogram(),
-		answered: httpDuration.NewHistogram(), requests: httpRequests.NewCounter(), streams: httpStreams.NewGauge(),
+		answered: httpDuration.NewHistogram(), requests: httpRequests.NewCounter(), rates: httpLimited.NewCounter(), streams: httpStreams.NewGauge(),
 	}
 	m.registry.MustRegister(m.queued, m.started, m.mints, m.refused, m.retired, m.settled, m.synced, m.syncs, m.statuses, m.webhooks,
-		m.commits, m.batches, m.answered, m.requests, m.streams,
+		m.commits, m.batches, m.answered, m.requests, m.rates, m.streams,
 		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	return m
 }
@@ -81,7 +84,7 @@ func newMetrics() *metrics {
 func Metrics() []metric.Definition {
 	return append([]metric.Definition{
 		runQueue, runStart, runSettled, poolMints, poolRefused, poolRetirements,
-		syncDuration, syncResults, syncStatuses, syncWebhooks, storeCommit, storeBatch, httpDuration, httpRequests, httpStreams,
+		syncDuration, syncResults, syncStatuses, syncWebhooks, storeCommit, storeBatch, httpDuration, httpRequests, httpLimited, httpStreams,
 	}, gauges...)
 }
 
@@ -106,6 +109,9 @@ func (m *metrics) committed(changes int, took time.Duration) {
 	m.commits.WithLabelValues().Observe(took.Seconds())
 	m.batches.WithLabelValues().Observe(float64(changes))
 }
+
+// limited counts a request that a rate limit refused.
+func (m *metrics) limited(by api.Limit) { m.rates.WithLabelValues(string(by)).Inc() }
 
 // mintRefused counts a token that a controller asked for and did not get.
 func (m *metrics) mintRefused(pool string, code hubv1.Code) {

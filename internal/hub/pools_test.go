@@ -2,6 +2,8 @@ package hub_test
 
 import (
 	"context"
+	"encoding/json"
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -96,6 +98,55 @@ func TestHowAPoolIsInstalledIsKept(t *testing.T) {
 	check(t, err)
 	if made.Pool.Install != nil || made.Pool.ID != pool.ID {
 		t.Errorf("made again with %+v", made.Pool.Install)
+	}
+}
+
+// A change says which revision of the pool is meant, so that nobody overwrites
+// what somebody else has changed meanwhile.
+func TestAChangeOfAPoolNamesItsRevision(t *testing.T) {
+	r := serve(t, nil)
+	pool, _ := r.pool("gpu", 1)
+	admin := r.token(r.admin, hubv1.CreateTokenRequest{Name: "test"}).Secret
+	_, header, _ := r.ask("GET", "/api/v1/pools/gpu", admin, "")
+	first := header.Get("ETag")
+	if first != hubclient.ETag(pool) {
+		t.Fatalf("the ETag of %d is %s", pool.Revision, first)
+	}
+	for _, step := range []struct {
+		name, match string
+		status      int
+		code        hubv1.Code
+		maximum     int32
+	}{
+		{"without a revision", "", 428, hubv1.CodePreconditionRequired, 1},
+		{"with what is no revision", `"latest"`, 412, hubv1.CodePreconditionFailed, 1},
+		{"with its revision", first, 200, "", 2},
+		{"with the one before", first, 412, hubv1.CodePreconditionFailed, 2},
+		{"with any", "*", 200, "", 5},
+	} {
+		headers := map[string]string{}
+		if step.match != "" {
+			headers["If-Match"] = step.match
+		}
+		want := step.maximum
+		if step.status != 200 {
+			want = 99
+		}
+		status, header, answer := r.askWith("PATCH", "/api/v1/pools/gpu", admin, fmt.Sprintf(`{"maxRunners":%d}`, want), headers)
+		var p hubv1.Problem
+		check(t, json.Unmarshal(answer, &p))
+		now, err := r.admin.GetPool(r.ctx(), "gpu")
+		check(t, err)
+		if status != step.status || p.Code != step.code || now.MaxRunners != step.maximum || step.code != "" && p.Remedy == "" {
+			t.Errorf("%s: %d %s, and the maximum is %d", step.name, status, answer, now.MaxRunners)
+		}
+		if step.code == "" && header.Get("ETag") != hubclient.ETag(now) {
+			t.Errorf("%s: the ETag is %s", step.name, header.Get("ETag"))
+		}
+	}
+	page, err := r.admin.Audit(r.ctx(), hubv1.AuditQuery{Action: "executor_pool.update", Limit: 10})
+	if err != nil || len(page.Items) != 2 || page.Items[0].Actor != "user:admin" || !strings.Contains(page.Items[1].Detail, `"maxRunners":5`) {
+		t.Errorf("the audit trail has %+v, %v", page.Items, err)
 	}
 }
 

@@ -140,34 +140,90 @@ func TestARunThatNobodyHasReadGoesToARunnerThatReadsIt(t *testing.T) {
 	}
 }
 
-// The binding in the words of other clients of the hub's API.
+// The binding in the words of other clients of the hub's API, which name a
+// project by its index.
 func TestAProjectIsBoundInTheWordsOfOtherClients(t *testing.T) {
-	r := serve(t, nil)
-	pool, _ := r.pool("gpu", 1)
-	must(t)(r.admin.CreateProject(r.ctx(), hubv1.CreateProjectRequest{Name: "app", Remote: "https://git.example.com/app.git"}))
-	token := r.firstToken()
-	transport := pinned(t, r.pin)
-	defer transport.CloseIdleConnections()
-	post := func(token string) (int, hubv1.Project) {
-		body := strings.NewReader(`{"executor_id": "pool:` + pool.ID + `"}`)
-		request, err := http.NewRequestWithContext(r.ctx(), http.MethodPost, "https://"+r.addr+"/api/projects/app/executor", body)
-		check(t, err)
-		request.Header.Set("Content-Type", "application/json")
-		request.Header.Set("Authorization", "Bearer "+token)
-		response, err := transport.RoundTrip(request)
-		check(t, err)
-		defer func() { _ = response.Body.Close() }()
-		var project hubv1.Project
-		if response.StatusCode == http.StatusOK {
-			check(t, json.NewDecoder(response.Body).Decode(&project))
+	p := serveProject(t, map[string]string{sandbox.Path: asksForHypervisor}) // app, the first project
+	strong := p.makePool("strong", map[string]bool{"kernelIsolated": true, "hypervisor": true}).Pool
+	weak := p.makePool("weak", nil).Pool
+	// One that is called like an index is no less found by its own.
+	must(t)(p.admin.CreateProject(p.ctx(), hubv1.CreateProjectRequest{Name: "0", Remote: "https://git.example.com/nought.git"}))
+	admin := p.token(p.admin, hubv1.CreateTokenRequest{Name: "test"}).Secret
+	must(t)(p.admin.CreateUser(p.ctx(), hubv1.CreateUserRequest{Name: "eve"}))
+	must(t)(p.admin.GiveRole(p.ctx(), "viewer", hubv1.BindingRequest{Subject: "user:eve"}))
+	eve := p.token(p.admin, hubv1.CreateTokenRequest{Name: "test", User: "eve"}).Secret
+	blind := p.token(p.admin, hubv1.CreateTokenRequest{Name: "test", Scopes: []hubv1.Permission{hubv1.PermissionExecutorManage}}).Secret
+	for name, test := range map[string]struct {
+		index, bearer, body string
+		status              int
+		code                hubv1.Code
+	}{
+		"a stranger":                  {"0", "cloop_nonsense", `{"executor_id": "pool:` + strong.ID + `"}`, 401, hubv1.CodeUnauthenticated},
+		"who may not manage":          {"0", eve, `{"executor_id": "pool:` + strong.ID + `"}`, 403, hubv1.CodeForbidden},
+		"who may not read it":         {"0", blind, `{"executor_id": "pool:` + strong.ID + `"}`, 404, hubv1.CodeNotFound},
+		"no such index":               {"2", admin, `{"executor_id": "pool:` + strong.ID + `"}`, 404, hubv1.CodeNotFound},
+		"an index beyond all numbers": {"99999999999999999999", admin, `{"executor_id": "pool:` + strong.ID + `"}`, 404, hubv1.CodeNotFound},
+		"a pool that is too little":   {"0", admin, `{"executor_id": "pool:` + weak.ID + `"}`, 409, hubv1.CodeRequirementsUnmet},
+		"no such pool":                {"0", admin, `{"executor_id": "pool:nope"}`, 404, hubv1.CodeNotFound},
+		"an executor of another kind": {"0", admin, `{"executor_id": "local"}`, 422, hubv1.CodeInvalid},
+		"our own words":               {"0", admin, `{"executorId": "pool:` + strong.ID + `"}`, 422, hubv1.CodeInvalid},
+	} {
+		status, _, answer := p.ask(http.MethodPost, "/api/projects/"+test.index+"/executor", test.bearer, test.body)
+		var problem hubv1.Problem
+		if err := json.Unmarshal(answer, &problem); err != nil || status != test.status || problem.Code != test.code {
+			t.Errorf("%s: %d %s", name, status, answer)
 		}
-		return response.StatusCode, project
+		if test.bearer == blind && strings.Contains(string(answer), "app") {
+			t.Errorf("%s learns its name: %s", name, answer)
+		}
 	}
-	if status, _ := post("cloop_nonsense"); status != http.StatusUnauthorized {
-		t.Fatalf("a stranger is answered %d", status)
+	if project, err := p.admin.GetProject(p.ctx(), "app"); err != nil || project.ExecutorID != "" {
+		t.Fatalf("it is bound: %+v, %v", project, err)
 	}
-	if status, project := post(token); status != http.StatusOK || project.ExecutorID != "pool:"+pool.ID {
-		t.Fatalf("answered %d with %+v", status, project)
+	bind := func(index string, pool hubv1.Pool) (project hubv1.Project) {
+		t.Helper()
+		status, _, answer := p.ask(http.MethodPost, "/api/projects/"+index+"/executor", admin, `{"executor_id": "pool:`+pool.ID+`"}`)
+		if err := json.Unmarshal(answer, &project); err != nil || status != http.StatusOK || project.ExecutorID != "pool:"+pool.ID {
+			t.Fatalf("answered %d with %s", status, answer)
+		}
+		return project
+	}
+	if got := bind("0", strong); got.Name != "app" || got.Index != 0 || got.Owner != "user:admin" {
+		t.Errorf("bound is %+v", got)
+	}
+	if got := bind("1", weak); got.Name != "0" || got.Index != 1 {
+		t.Errorf("bound is %+v", got)
+	}
+	if got := bind("app", strong); got.Index != 0 {
+		t.Errorf("bound is %+v", got)
+	}
+}
+
+// What needs a runner at once is refused where it would wait, and nothing of it
+// is left; where a runner is free, that one has it.
+func TestACallThatNeedsARunnerAtOnce(t *testing.T) {
+	r := serve(t, nil)
+	pool, controller := r.pool("gpu", 1)
+	r.project("app", pool)
+	request := hubv1.StartRunRequest{Project: "app", Command: []string{"true"}, NoWait: true}
+	_, err := r.admin.StartRun(r.ctx(), request, "one")
+	if p := wantCode(t, err, hubv1.CodeWaitingForCapacity); p.Status != http.StatusConflict || !strings.Contains(p.Detail, "no controller of it has been in contact") || p.Remedy == "" {
+		t.Errorf("refused with %+v", p)
+	}
+	if runs, err := r.admin.ListRuns(r.ctx(), "app", 10); err != nil || len(runs) != 0 {
+		t.Errorf("left are %+v, %v", runs, err)
+	}
+	_, runner := r.enroll(controller, "runner-one")
+	var run hubv1.Run
+	got := until(t, runner.RunnerWatch(r.ctx()), "the runner has the run", func(s hubv1.RunnerSnapshot) bool {
+		if run.ID == "" { // once it listens
+			run, err = r.admin.StartRun(r.ctx(), request, "one")
+			check(t, err)
+		}
+		return s.Run != nil
+	})
+	if run.State != hubv1.RunHanded || got.Run.RunID != run.ID {
+		t.Errorf("the run is %s, and the runner got %+v", run.State, got.Run)
 	}
 }
 

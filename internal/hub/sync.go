@@ -123,9 +123,10 @@ type follower struct {
 	failures int
 }
 
-// push says that the forge has new commits, at whichever hub the sync runs.
-func (f *follower) push(ctx context.Context) error {
-	return f.store.Tell(ctx, store.PushTopic(f.config.Name))
+// push says that the forge has new commits, at whichever hub the sync runs,
+// unless that was said before.
+func (f *follower) push(ctx context.Context, identities []string) (first bool, err error) {
+	return f.store.Pushed(ctx, f.config.Name, identities)
 }
 
 // work follows the repository and tells its forge, until the context ends.

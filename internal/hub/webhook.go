@@ -59,9 +59,9 @@ type webhook struct {
 	secret func() (hookSecret, error)
 	// ref is what the sync follows, such as refs/heads/main; empty where any
 	// push may matter.
-	ref  string
-	push func(context.Context) error
-	seen deliveries
+	ref string
+	// push has the sync look, unless it was told of the event before.
+	push func(ctx context.Context, identities []string) (first bool, err error)
 
 	mu sync.Mutex
 	// refused is when a refused event was logged last.
@@ -190,14 +190,15 @@ func (h *webhooks) act(ctx context.Context, hook *webhook, e event) (result, say
 		return "ignored", "sync " + hook.sync + " takes push events here"
 	case e.kind != "push":
 		return "ignored", "only push events matter"
-	case !hook.seen.first(h.clock.Now(), e.identities...):
-		return "ignored", "the event was received before"
 	case e.ref != "" && hook.ref != "" && e.ref != hook.ref:
 		return "ignored", "sync " + hook.sync + " follows " + hook.ref
 	}
-	if err := hook.push(ctx); err != nil {
+	switch first, err := hook.push(ctx, e.identities); {
+	case err != nil:
 		h.log.Error("webhook event is not passed on", "sync", hook.sync, "error", err)
 		return "failed", "the hub's storage does not work; sync " + hook.sync + " looks at its repository when its interval is over"
+	case !first:
+		return "ignored", "the event was received before"
 	}
 	return "accepted", "sync " + hook.sync + " looks at its repository"
 }

@@ -2,7 +2,6 @@ package hub
 
 import (
 	"bytes"
-	"container/list"
 	"crypto/hmac"
 	"crypto/sha256"
 	"crypto/subtle"
@@ -16,7 +15,6 @@ import (
 	"net/url"
 	"strconv"
 	"strings"
-	"sync"
 	"time"
 
 	"cloop.dev/cloop/internal/forge"
@@ -191,52 +189,4 @@ func pushedRef(contentType string, data []byte) string {
 		}
 	}
 	return ""
-}
-
-const (
-	// maxDeliveries and deliveryAge bound what a hook remembers. A replay after
-	// that does no more than have Git asked once.
-	maxDeliveries = 1000
-	deliveryAge   = time.Hour
-)
-
-// deliveries remembers the events that a hook acted on. The zero value is ready.
-type deliveries struct {
-	mu sync.Mutex
-	// known: hash of an identity → its place in order.
-	known map[[sha256.Size]byte]*list.Element
-	// order has deliveryRecords, oldest first.
-	order *list.List
-}
-
-type deliveryRecord struct {
-	hash [sha256.Size]byte
-	at   time.Time
-}
-
-// first says whether none of an event's identities was seen, and remembers them.
-func (d *deliveries) first(now time.Time, identities ...string) bool {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	if d.known == nil {
-		d.known, d.order = map[[sha256.Size]byte]*list.Element{}, list.New()
-	}
-	for oldest := d.order.Front(); oldest != nil; oldest = d.order.Front() {
-		record, _ := oldest.Value.(deliveryRecord)
-		if d.order.Len() <= maxDeliveries && now.Sub(record.at) <= deliveryAge {
-			break
-		}
-		d.order.Remove(oldest)
-		delete(d.known, record.hash)
-	}
-	first := true
-	for _, identity := range identities {
-		hash := sha256.Sum256([]byte(identity))
-		if _, seen := d.known[hash]; seen {
-			first = false
-			continue
-		}
-		d.known[hash] = d.order.PushBack(deliveryRecord{hash, now})
-	}
-	return first
 }

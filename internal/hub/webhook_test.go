@@ -4,7 +4,6 @@ import (
 	"encoding/json"
 	"net/http"
 	"net/url"
-	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -71,23 +70,4 @@ func FuzzGenuine(f *testing.F) {
 			t.Errorf("%s takes %q of %q for genuine", kind, signature, body)
 		}
 	})
-}
-
-func TestAWebhooksMemoryIsBounded(t *testing.T) {
-	var memory hub.Remembering
-	now := time.Unix(1_700_000_000, 0)
-	for i := range 5000 {
-		if !memory.First(now, "delivery "+strconv.Itoa(i), "signature "+strconv.Itoa(i)) {
-			t.Fatalf("event %d was never seen", i)
-		}
-	}
-	if memory.Len() > 1002 {
-		t.Errorf("%d identities are remembered", memory.Len())
-	}
-	if memory.First(now, "delivery new", "signature 4999") || memory.First(now, "delivery new") || memory.First(now, "delivery 4999") {
-		t.Error("what was seen is new")
-	}
-	if !memory.First(now.Add(2*time.Hour), "delivery 4999") || memory.Len() != 1 {
-		t.Errorf("after two hours %d identities are remembered", memory.Len())
-	}
 }

@@ -1,6 +1,7 @@
 package hubclient
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"io"
@@ -47,11 +48,11 @@ func (c *Client) GetPool(ctx context.Context, pool string) (hubv1.Pool, error) {
 	return get[hubv1.Pool](ctx, c, apiPools+"/"+segment(pool), nil)
 }
 
-// UpdatePool changes the fields that the request sets. With an etag it does so
-// only while the pool still has it; an empty one asks for nothing.
+// UpdatePool changes the fields that the request sets, while the pool still has
+// the etag; an empty one overwrites whatever it has.
 func (c *Client) UpdatePool(ctx context.Context, pool, etag string, request hubv1.UpdatePoolRequest) (hubv1.Pool, error) {
 	var out hubv1.Pool
-	err := c.do(ctx, call{method: http.MethodPatch, path: apiPools + "/" + segment(pool), body: request, ifMatch: etag}, &out)
+	err := c.do(ctx, call{method: http.MethodPatch, path: apiPools + "/" + segment(pool), body: request, ifMatch: cmp.Or(etag, "*")}, &out)
 	return out, err
 }
 

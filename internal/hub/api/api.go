@@ -63,6 +63,9 @@ type Options struct {
 	HeartbeatInterval time.Duration
 	// Rates bound what one client may ask; the zero value stands for the defaults.
 	Rates Rates
+	// Limited is called for each request that one of them refused. It must not
+	// block.
+	Limited func(Limit)
 	// Stopping is closed when the server stops, so that streams end.
 	Stopping <-chan struct{}
 	// WriteTimeout is how long one write of a stream may take: who reads slower
@@ -98,10 +101,13 @@ func New(o Options) http.Handler {
 	if o.WriteTimeout <= 0 {
 		o.WriteTimeout = writeTimeout
 	}
+	if o.Limited == nil {
+		o.Limited = func(Limit) {}
+	}
 	rates := o.Rates.Defaults()
 	s := &server{
 		Options: o, huma: humago.New(mux, config),
-		users: newLimiter(rates.Users, o.Clock), machines: newLimiter(rates.Machines, o.Clock), failures: newLimiter(rates.Failures, o.Clock),
+		users: newLimiter(LimitUsers, rates.Users, o), machines: newLimiter(LimitMachines, rates.Machines, o), failures: newLimiter(LimitFailures, rates.Failures, o),
 	}
 	s.access()
 	s.audit()

@@ -73,6 +73,9 @@ func (s *server) guard(ctx huma.Context, caller store.Caller) error {
 	if project := ctx.Param("project"); project != "" {
 		return s.mayIn(ctx.Context(), caller, p, project)
 	}
+	if index := ctx.Param("idx"); index != "" {
+		return s.mayIn(ctx.Context(), caller, p, projectAt(index))
+	}
 	if operation.Metadata[anyProject] != nil || caller.Rights.May(p, "") {
 		return nil
 	}

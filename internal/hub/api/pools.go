@@ -98,22 +98,26 @@ func (s *server) pools() {
 
 func (s *server) updatePool(ctx context.Context, in *struct {
 	PoolPath
-	IfMatch string `header:"If-Match" maxLength:"64" doc:"The ETag that the pool must have."`
+	IfMatch string `header:"If-Match" maxLength:"64" doc:"The ETag that the pool must have; * for any. Without it the change is refused."`
 	Body    hubv1.UpdatePoolRequest
 }) (*poolBody, error) {
-	revision, err := revisionOf(in.IfMatch)
-	if err != nil {
+	if err := s.checkDefinition(in.Pool, in.Body); err != nil {
 		return nil, err
 	}
-	if err := s.checkDefinition(in.Pool, in.Body); err != nil {
+	revision, err := revisionOf(in.Pool, in.IfMatch)
+	if err != nil {
 		return nil, err
 	}
 	return poolAnswer(s.Store.UpdatePool(ctx, actorOf(ctx), in.Pool, revision, in.Body))
 }
 
-// revisionOf reads an If-Match; 0 stands for any.
-func revisionOf(etag string) (int64, error) {
-	if etag == "" || etag == "*" {
+// revisionOf reads an If-Match; 0 stands for any. Who leaves it out would
+// overwrite what somebody else has changed meanwhile, and not know it.
+func revisionOf(pool, etag string) (int64, error) {
+	switch etag {
+	case "":
+		return 0, problem.New(hubv1.CodePreconditionRequired, "the change of pool %s does not say which revision of it is meant", pool)
+	case "*":
 		return 0, nil
 	}
 	revision, err := strconv.ParseInt(strings.Trim(etag, `"`), 10, 64)

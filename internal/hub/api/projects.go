@@ -5,6 +5,7 @@ import (
 	"net/http"
 	"net/url"
 	"slices"
+	"strconv"
 	"strings"
 
 	"cloop.dev/cloop/apis/hubv1"
@@ -15,6 +16,24 @@ import (
 // ProjectPath names a project.
 type ProjectPath struct {
 	Project string `path:"project" minLength:"1" maxLength:"128" doc:"Name or id."`
+}
+
+// IndexPath names a project as other clients of the API do.
+type IndexPath struct {
+	Index string `path:"idx" minLength:"1" maxLength:"128" doc:"The project's index; its name or id where it is no number."`
+}
+
+// projectAt is what the store takes for a project of such a path. A number is an
+// index whatever projects are called: what it means does not change with the
+// next project that somebody names.
+func projectAt(index string) string {
+	if strings.Trim(index, "0123456789") != "" {
+		return index
+	}
+	if n, err := strconv.ParseInt(index, 10, 64); err == nil {
+		return store.ProjectAt(n)
+	}
+	return store.ProjectAt(-1) // further than there are numbers, there is none
 }
 
 func (s *server) projects() {
@@ -46,12 +65,12 @@ func (s *server) projects() {
 		}) (*body[hubv1.Project], error) {
 			return answer(s.bind(ctx, in.Project, in.Body.ExecutorID))
 		})
-	register(s, requires(hubv1.PermissionExecutorManage, op(http.MethodPost, "/api/projects/{project}/executor", "bind-project-executor", "Bind a project to a pool, in the words of other clients")),
+	register(s, requires(hubv1.PermissionExecutorManage, op(http.MethodPost, "/api/projects/{idx}/executor", "bind-project-executor", "Bind a project to a pool, in the words of other clients")),
 		func(ctx context.Context, in *struct {
-			ProjectPath
+			IndexPath
 			Body hubv1.ExecutorRequest
 		}) (*body[hubv1.Project], error) {
-			return answer(s.bind(ctx, in.Project, in.Body.ExecutorID))
+			return answer(s.bind(ctx, projectAt(in.Index), in.Body.ExecutorID))
 		})
 }
 

@@ -53,6 +53,16 @@ func (r Rates) Defaults() Rates {
 	return r
 }
 
+// Limit names one of the Rates, as in the hub's configuration.
+type Limit string
+
+// The limits.
+const (
+	LimitUsers    Limit = "users"
+	LimitMachines Limit = "machines"
+	LimitFailures Limit = "failures"
+)
+
 // maxCounted bounds how many clients a limiter remembers, some hundred bytes
 // each. The one that was not seen for longest is forgotten, and begins anew.
 const maxCounted = 10_000
@@ -61,6 +71,8 @@ const maxCounted = 10_000
 type limiter struct {
 	rate  Rate
 	clock clock.PassiveClock
+	// refused is called for each event that is one too many.
+	refused func()
 
 	mu sync.Mutex // guards the next two
 	// counted: client → its element of order.
@@ -74,8 +86,11 @@ type client struct {
 	bucket *rate.Limiter
 }
 
-func newLimiter(r Rate, c clock.PassiveClock) *limiter {
-	return &limiter{rate: r, clock: c, counted: map[string]*list.Element{}, order: list.New()}
+func newLimiter(name Limit, r Rate, o Options) *limiter {
+	return &limiter{
+		rate: r, clock: o.Clock, refused: func() { o.Limited(name) },
+		counted: map[string]*list.Element{}, order: list.New(),
+	}
 }
 
 // take counts one event of a client. Where it is one too many, wait is how long
@@ -100,6 +115,7 @@ func (l *limiter) take(key string) (wait time.Duration, ok bool) {
 	reserved := element.Value.(*client).bucket.ReserveN(now, 1)
 	if wait := reserved.DelayFrom(now); wait > 0 {
 		reserved.CancelAt(now)
+		l.refused()
 		return wait, false
 	}
 	return 0, true

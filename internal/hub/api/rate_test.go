@@ -10,7 +10,12 @@ import (
 
 func TestALimitersMemoryIsBounded(t *testing.T) {
 	clock := testclock.NewFakeClock(time.Unix(1_800_000_000, 0))
-	l := newLimiter(Rate{PerSecond: 1, Burst: 1}, clock)
+	refused := 0
+	l := newLimiter(LimitUsers, Rate{PerSecond: 1, Burst: 1}, Options{Clock: clock, Limited: func(limit Limit) {
+		if limit == LimitUsers {
+			refused++
+		}
+	}})
 	for i := range 2 * maxCounted {
 		if _, ok := l.take(strconv.Itoa(i)); !ok {
 			t.Fatalf("client %d is refused at once", i)
@@ -18,6 +23,9 @@ func TestALimitersMemoryIsBounded(t *testing.T) {
 		if _, ok := l.take("the one that keeps on"); ok != (i == 0) {
 			t.Fatalf("after %d others, who keeps on is served: %v", i, ok)
 		}
+	}
+	if refused != 2*maxCounted-1 {
+		t.Errorf("%d refusals are counted", refused)
 	}
 	if len(l.counted) != maxCounted || l.order.Len() != maxCounted {
 		t.Errorf("%d clients are remembered, in an order of %d", len(l.counted), l.order.Len())

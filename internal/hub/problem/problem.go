@@ -51,9 +51,12 @@ var kinds = map[hubv1.Code]kind{
 	hubv1.CodeStorageDamaged:     {http.StatusInternalServerError, "The hub's database is damaged", "whoever runs the hub must put a backup in its place: docs/operate.md, A damaged database"},
 	hubv1.CodeInternal:           {http.StatusInternalServerError, "The hub failed", "try again; the hub's log has the cause"},
 
-	hubv1.CodeRefNotFound:         {http.StatusUnprocessableEntity, "There is no such ref", "push it, or name another branch, tag or full commit"},
-	hubv1.CodeRequirementsInvalid: {http.StatusUnprocessableEntity, "The project's requirements are not valid", "correct .cloop/sandbox.yaml, push it and try again"},
-	hubv1.CodeRequirementsUnmet:   {http.StatusConflict, "The pool does not meet the project's requirements", "bind the project to a pool that does, or declare it on this one if its runners have it (capabilities and labels of the pool)"},
+	hubv1.CodeRefNotFound:          {http.StatusUnprocessableEntity, "There is no such ref", "push it, or name another branch, tag or full commit"},
+	hubv1.CodeRequirementsInvalid:  {http.StatusUnprocessableEntity, "The project's requirements are not valid", "correct .cloop/sandbox.yaml, push it and try again"},
+	hubv1.CodeWaitingForCapacity:   {http.StatusConflict, "No runner is free at once", "leave noWaitForCapacity (--no-wait-for-capacity) out and the run waits in the queue; minRunners of the ExecutorPool keeps runners ready"},
+	hubv1.CodeMemberTooOld:         {http.StatusServiceUnavailable, "A member of the hub is too old", "upgrade or stop that member, `cloop hub doctor` names it, and try again"},
+	hubv1.CodePreconditionRequired: {http.StatusPreconditionRequired, "The change needs an If-Match", "read it and send its ETag as If-Match, or If-Match: * to overwrite whatever it is"},
+	hubv1.CodeRequirementsUnmet:    {http.StatusConflict, "The pool does not meet the project's requirements", "bind the project to a pool that does, or declare it on this one if its runners have it (capabilities and labels of the pool)"},
 }
 
 // New is a problem of the code. Format and arguments make its detail: what was
@@ -82,6 +85,8 @@ func OfStatus(status int) hubv1.Code {
 		return hubv1.CodeConflict
 	case http.StatusPreconditionFailed:
 		return hubv1.CodePreconditionFailed
+	case http.StatusPreconditionRequired:
+		return hubv1.CodePreconditionRequired
 	case http.StatusRequestEntityTooLarge:
 		return hubv1.CodeTooLarge
 	case http.StatusTooManyRequests:

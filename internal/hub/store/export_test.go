@@ -4,6 +4,8 @@ import (
 	"context"
 	"fmt"
 	"testing"
+
+	"cloop.dev/cloop/apis/hubv1"
 )
 
 // Fill leaves the database room for a few more pages, as a disk that is nearly
@@ -25,7 +27,9 @@ func Fill(t testing.TB, s *Store) (free func()) {
 }
 
 // HoldsOf is what a volume of the pool holds of a project.
-func HoldsOf(pool, project string) string { return holdsOf(pool, project) }
+func HoldsOf(pool string, project hubv1.Project) string {
+	return holdsOf(pool, project.ID, project.Owner)
+}
 
 // Prepare brings a PostgreSQL database's schema up to date, and leaves nothing
 // else there.

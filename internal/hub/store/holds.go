@@ -16,15 +16,15 @@ import (
 const holdsBytes = 16
 
 // holdsOf stands for a project's data on a pool's volumes. It says nothing of
-// the project to who reads it in the cluster, and changes with the pool, so that
-// no volume is taken along to another.
-func holdsOf(pool, project string) string {
-	sum := sha256.Sum256([]byte("cloop volume\x00" + pool + "\x00" + project))
+// the project to who reads it in the cluster, and changes with the pool and the
+// project's owner, so that no volume is taken along to another's.
+func holdsOf(pool, project, owner string) string {
+	sum := sha256.Sum256([]byte("cloop volume\x00" + pool + "\x00" + project + "\x00" + owner))
 	return hex.EncodeToString(sum[:holdsBytes])
 }
 
 // heldBy is the project that a runner is kept for; the zero value: none.
-type heldBy struct{ ID, Name string }
+type heldBy struct{ ID, Name, Owner string }
 
 // id is the value of a column that may be empty.
 func (h heldBy) id() any {
@@ -36,7 +36,7 @@ func (h heldBy) id() any {
 
 func scanHeldBy(row scanner) (heldBy, error) {
 	var h heldBy
-	err := row.Scan(&h.ID, &h.Name)
+	err := row.Scan(&h.ID, &h.Name, &h.Owner)
 	return h, err
 }
 
@@ -46,12 +46,12 @@ func (tx *Tx) heldProject(pool, holds string) (heldBy, error) {
 	if holds == "" {
 		return heldBy{}, nil
 	}
-	projects, err := collect(context.Background(), tx, scanHeldBy, "SELECT id, name FROM projects WHERE pool_id = ?", pool)
+	projects, err := collect(context.Background(), tx, scanHeldBy, "SELECT id, name, owner FROM projects WHERE pool_id = ?", pool)
 	if err != nil {
 		return heldBy{}, err
 	}
 	for _, p := range projects {
-		if holdsOf(pool, p.ID) == holds {
+		if holdsOf(pool, p.ID, p.Owner) == holds {
 			return p, nil
 		}
 	}
@@ -63,12 +63,12 @@ func waitingProjects(ctx context.Context, q querier, pool string) ([]hubv1.Waiti
 	return collect(ctx, q, func(row scanner) (hubv1.WaitingProject, error) {
 		var w hubv1.WaitingProject
 		var id string
-		err := row.Scan(&id, &w.Project, &w.Runs)
-		w.Holds = holdsOf(pool, id)
+		err := row.Scan(&id, &w.Project, &w.Owner, &w.Runs)
+		w.Holds = holdsOf(pool, id, w.Owner)
 		return w, err
-	}, `SELECT r.project_id, j.name, COUNT(*) FROM runs r JOIN projects j ON j.id = r.project_id
+	}, `SELECT r.project_id, j.name, j.owner, COUNT(*) FROM runs r JOIN projects j ON j.id = r.project_id
 		WHERE r.pool_id = ? AND r.settled_at IS NULL AND r.state = 'queued'
-		GROUP BY r.project_id, j.name ORDER BY MIN(r.seq) LIMIT ?`, pool, hubv1.MaxWaiting)
+		GROUP BY r.project_id, j.name, j.owner ORDER BY MIN(r.seq) LIMIT ?`, pool, hubv1.MaxWaiting)
 }
 
 // mayHold says whether the runner may take a run of the project: one that starts

@@ -3,6 +3,7 @@ package store_test
 import (
 	"fmt"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -67,6 +68,40 @@ func (w *world) holdsOf(t testing.TB, project string) string {
 	_, err := w.s.CancelRun(background, admin, run.ID)
 	check(t, err)
 	return holds
+}
+
+func TestWhatAVolumeHoldsIsOfPoolProjectAndOwner(t *testing.T) {
+	both(t, testWhatAVolumeHoldsIsOfPoolProjectAndOwner)
+}
+
+func testWhatAVolumeHoldsIsOfPoolProjectAndOwner(t *testing.T) {
+	w := newWorld(t, 3)
+	project := w.theProject(t)
+	run := w.run(t)
+	waits := w.waiting(t)["app"]
+	if project.Owner != admin || waits.Owner != admin || waits.Holds != store.HoldsOf(w.pool.ID, project) {
+		t.Fatalf("of %+v it is said %+v", project, waits)
+	}
+	// Controller and runner learn the same of the run.
+	r := w.runner(t, "key-one1")
+	snapshot, err := w.s.RunnerSnapshot(background, r)
+	check(t, err)
+	runners, err := w.s.PoolRunners(background, "gpu")
+	check(t, err)
+	if snapshot.Run == nil || snapshot.Run.RunID != run.ID || snapshot.Run.Holds != waits.Holds || len(runners) != 1 || runners[0].RunHolds != waits.Holds {
+		t.Errorf("the runner has %+v, and the controller sees %+v", snapshot.Run, runners)
+	}
+	other, another := project, project
+	other.Owner, another.ID = "user:eve", "project_other"
+	seen := map[string]string{waits.Holds: "it"}
+	for name, holds := range map[string]string{
+		"another owner's": store.HoldsOf(w.pool.ID, other), "another project's": store.HoldsOf(w.pool.ID, another), "another pool's": store.HoldsOf("pool_other", project),
+	} {
+		if same := seen[holds]; same != "" || len(holds) != 32 || strings.Trim(holds, "0123456789abcdef") != "" {
+			t.Errorf("%s is %q, as %s is", name, holds, same)
+		}
+		seen[holds] = name
+	}
 }
 
 func TestARunnerOnAProjectsVolumeGetsThatProjectsRunsOnly(t *testing.T) {

@@ -54,8 +54,8 @@ type machine struct {
 	left    map[string]bool
 	keys    int
 	managed bool
-	// projects: name → id; each is bound to the pool.
-	projects map[string]string
+	// projects: by name; each is bound to the pool.
+	projects map[string]hubv1.Project
 }
 
 var background = context.Background()
@@ -63,7 +63,7 @@ var background = context.Background()
 func newMachine(t *rapid.T, o store.Options) *machine {
 	m := &machine{
 		options: o, clock: newClock(), redeemed: map[string]int{}, settled: map[string]string{}, detach: map[string]watch{},
-		holding: map[string]string{}, contact: map[string]time.Time{}, left: map[string]bool{}, projects: map[string]string{},
+		holding: map[string]string{}, contact: map[string]time.Time{}, left: map[string]bool{}, projects: map[string]hubv1.Project{},
 	}
 	m.openStore(t)
 	m.createPool(t)
@@ -72,7 +72,7 @@ func newMachine(t *rapid.T, o store.Options) *machine {
 		m.ok(t, err)
 		_, err = m.s.BindProject(background, admin, name, "pool:"+m.pool, store.Undemanding(""))
 		m.ok(t, err)
-		m.projects[name] = project.ID
+		m.projects[name] = project
 	}
 	return m
 }

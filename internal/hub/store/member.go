@@ -2,11 +2,8 @@ package store
 
 import (
 	"context"
-	"slices"
 	"sync"
 	"time"
-
-	"cloop.dev/cloop/apis/hubv1"
 )
 
 const (
@@ -33,10 +30,6 @@ type Member struct {
 	Address string
 }
 
-// features are what this build's hub can do, for controllers.
-var features = []string{hubv1.FeatureRunnerStates, hubv1.FeatureRunnerGone, hubv1.FeatureRunnerHolds,
-	hubv1.FeatureRunCauses, hubv1.FeatureRefusalKinds}
-
 // members is this hub among those that share the database.
 type members struct {
 	id   string
@@ -56,14 +49,6 @@ type members struct {
 	duties map[string]*duty
 	// pending holds ids of pools that another member changed.
 	pending map[string]struct{}
-}
-
-// Features are what every hub that uses the database can do: one that is too old
-// for a feature turns it off for all.
-func (s *Store) Features() []string {
-	s.members.mu.Lock()
-	defer s.members.mu.Unlock()
-	return slices.Clone(s.members.features)
 }
 
 // ListMembers lists the hubs that use the database and are alive, oldest first.
@@ -168,9 +153,13 @@ func (s *Store) beat(ctx context.Context) error {
 	began := time.Now()
 	wanted := m.wanted()
 	held := map[string]bool{}
+	gone := s.takeUnheard()
 	var common []string
 	err := s.update(ctx, func(tx *Tx) error {
 		if err := tx.seen(); err != nil {
+			return err
+		}
+		if err := tx.unheard(gone); err != nil {
 			return err
 		}
 		dead, err := collect(tx.ctx, tx, scanText, "SELECT id FROM members WHERE id <> ? AND seen_at <= ?", m.id, nano(tx.now.Add(-alive)))
@@ -192,6 +181,7 @@ func (s *Store) beat(ctx context.Context) error {
 		return err
 	})
 	if err != nil {
+		s.stillUnheard(gone)
 		return err
 	}
 	m.mu.Lock()
@@ -204,14 +194,6 @@ func (s *Store) beat(ctx context.Context) error {
 	s.wakeTimers()
 	s.considerAttached()
 	return nil
-}
-
-func commonFeatures(all []MemberInfo) []string {
-	out := slices.Clone(all[0].Features)
-	for _, member := range all[1:] {
-		out = slices.DeleteFunc(out, func(f string) bool { return !slices.Contains(member.Features, f) })
-	}
-	return out
 }
 
 // seen writes down that this member is alive. One that was taken for dead
@@ -252,7 +234,9 @@ func (tx *Tx) dismissMember(id, reason string) error {
 		AND w.executor_pool_uid = controllers.executor_pool_uid AND m.seen_at > controllers.last_contact)`, id, id); err != nil {
 		return err
 	}
-	for _, statement := range []string{"DELETE FROM watches WHERE member_id = ?", "DELETE FROM duties WHERE member_id = ?"} {
+	for _, statement := range []string{
+		"DELETE FROM watches WHERE member_id = ?", "DELETE FROM duties WHERE member_id = ?", "UPDATE runners SET heard_by = '' WHERE state <> 'retired' AND heard_by = ?",
+	} {
 		if err := tx.send(statement, id); err != nil {
 			return err
 		}

@@ -242,6 +242,50 @@ func TestFeaturesAreThoseOfAllMembers(t *testing.T) {
 	}
 }
 
+// About PostgreSQL: while a member does not hold pools to what projects ask for,
+// no run of such a project is queued that it could hand to any runner; and while
+// one does not keep projects' volumes apart, none starts on one.
+func TestWhatAnOldMemberCannotHoldIsNotQueued(t *testing.T) {
+	h := twoHubs(t, 5)
+	_, err := h.s.ApplyDocuments(background, "fleet", []store.PoolDocument{{
+		Name: "gpu", Definition: hubv1.PoolDefinition{MaxRunners: 5, Capabilities: map[string]bool{"hypervisor": true}, DeletionPolicy: "Orphan"},
+		Source: hubv1.Provenance{Sync: "fleet", Repository: "https://git", Path: "gpu.yaml", Revision: "1"},
+	}})
+	check(t, err)
+	holds := h.holdsOf(t, "app")
+	request := hubv1.StartRunRequest{Project: "app", Command: []string{"true"}}
+	start := func(source store.Source) error {
+		_, err := h.s.StartRun(background, admin, "", request, source)
+		return err
+	}
+	mint := func(key string) error {
+		_, err := h.s.MintHolding(background, h.credential, hubv1.MintRequest{Key: key, Holds: holds})
+		return err
+	}
+	check(t, start(asking("hypervisor")))
+	check(t, mint("key-one1"))
+
+	old := h.member(t, store.Member{Build: "0.0.7", Features: []string{hubv1.FeatureRunnerStates}})
+	// At once, before any member has given a sign of life.
+	for name, source := range map[string]store.Source{"asked for": asking("hypervisor"), "not read": {Unknown: "not reached"}} {
+		err := start(source)
+		var p *hubv1.Problem
+		if !errors.As(err, &p) || p.Code != hubv1.CodeMemberTooOld || p.RetryAfterSeconds == 0 || !strings.Contains(p.Detail, "0.0.7") {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	check(t, start(store.Undemanding("abc")))
+	if err := mint("key-two2"); codeOf(err) != hubv1.CodeHoldsUnknown || !strings.Contains(err.Error(), "0.0.7") {
+		t.Errorf("a runner on a project's volume: %v", err)
+	}
+	must(t)(h.s.Mint(background, h.credential, "key-two2"))
+
+	check(t, old.Close())
+	check(t, start(asking("hypervisor")))
+	check(t, start(store.Source{Unknown: "not reached"}))
+	check(t, mint("key-tre3"))
+}
+
 // About PostgreSQL: one member at a time does what one is to do.
 func TestADutyIsOneMembersAtATime(t *testing.T) {
 	h := twoHubs(t, 1)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"database/sql"
 	"math"
+	"strconv"
 	"strings"
 
 	"cloop.dev/cloop/apis/hubv1"
@@ -18,13 +19,13 @@ type projectRow struct {
 	poolID string
 }
 
-const selectProjects = "SELECT id, name, remote, default_ref, pool_id, requirements, dropped, created_at FROM projects"
+const selectProjects = "SELECT id, name, COALESCE(idx, 0), owner, remote, default_ref, pool_id, requirements, dropped, created_at FROM projects"
 
 func scanProject(row scanner) (projectRow, error) {
 	var p projectRow
 	var pool, requirements, dropped sql.NullString
 	var created int64
-	err := row.Scan(&p.ID, &p.Name, &p.Remote, &p.DefaultRef, &pool, &requirements, &dropped, &created)
+	err := row.Scan(&p.ID, &p.Name, &p.Index, &p.Owner, &p.Remote, &p.DefaultRef, &pool, &requirements, &dropped, &created)
 	if err != nil {
 		return p, err
 	}
@@ -41,9 +42,24 @@ func scanProject(row scanner) (projectRow, error) {
 	return p, nil
 }
 
-func findProject(ctx context.Context, q querier, ref string) (projectRow, error) {
-	// A name goes before an id, should somebody name a project like one.
-	p, found, err := first(ctx, q, scanProject, selectProjects+" WHERE name = ? OR id = ? ORDER BY name = ? DESC LIMIT 1", ref, ref, ref)
+// indexPrefix begins what names a project by its place in the order in which
+// projects were made. No name and no id begins so.
+const indexPrefix = "#"
+
+// ProjectAt is what the methods take for the project of an index.
+func ProjectAt(index int64) string { return indexPrefix + strconv.FormatInt(index, 10) }
+
+// findProject finds a project by name, id or ProjectAt.
+func findProject(ctx context.Context, q querier, ref string) (p projectRow, err error) {
+	var found bool
+	if text, by := strings.CutPrefix(ref, indexPrefix); by {
+		if index, wrong := strconv.ParseInt(text, 10, 64); wrong == nil {
+			p, found, err = first(ctx, q, scanProject, selectProjects+" WHERE idx = ?", index)
+		}
+	} else {
+		// A name goes before an id, should somebody name a project like one.
+		p, found, err = first(ctx, q, scanProject, selectProjects+" WHERE name = ? OR id = ? ORDER BY name = ? DESC LIMIT 1", ref, ref, ref)
+	}
 	if err == nil && !found {
 		err = problem.New(hubv1.CodeNotFound, "there is no project %q", ref)
 	}
@@ -69,8 +85,8 @@ func (s *Store) CreateProject(ctx context.Context, actor string, key Key, reques
 			ref = "main"
 		}
 		id = newID("project")
-		if _, err := tx.exec("INSERT INTO projects (id, name, remote, default_ref, created_at) VALUES (?, ?, ?, ?, ?)",
-			id, request.Name, request.Remote, ref, nano(tx.now)); err != nil {
+		if _, err := tx.exec("INSERT INTO projects (id, name, owner, remote, default_ref, created_at) VALUES (?, ?, ?, ?, ?, ?)",
+			id, request.Name, actor, request.Remote, ref, nano(tx.now)); err != nil {
 			return err
 		}
 		if err := tx.audit(record{actor: actor, action: ActionProjectCreate, object: id, detail: request.Name + " " + request.Remote}); err != nil {

@@ -73,7 +73,8 @@ func findRun(ctx context.Context, q querier, id string) (runRow, error) {
 
 // StartRun checks that the run may go to the project's pool, which must meet what
 // the source of its ref asks for, and queues it. A runner that is idle has it
-// when the method returns.
+// when the method returns; with NoWait one does, or nothing is queued
+// (CodeWaitingForCapacity).
 func (s *Store) StartRun(ctx context.Context, actor string, key Key, request hubv1.StartRunRequest, source Source) (hubv1.Run, error) {
 	id := ""
 	err := s.update(ctx, func(tx *Tx) error {
@@ -93,8 +94,16 @@ func (s *Store) StartRun(ctx context.Context, actor string, key Key, request hub
 		if err := meets(pool, project.Name, source.Requirements); err != nil {
 			return err
 		}
+		if err := tx.held(project.Name, source); err != nil {
+			return err
+		}
 		if id, err = tx.queue(actor, project, pool, request, source); err != nil {
 			return err
+		}
+		if request.NoWait {
+			if err := tx.handNow(project.Name, pool.ID, id); err != nil {
+				return err
+			}
 		}
 		return tx.remember(actor, key, request, id)
 	})
@@ -435,6 +444,9 @@ func (tx *Tx) requeue(actor string, run runRow, attempt int32, cause string) err
 		if err := tx.storeLog(run, []byte("\n[cloop] "+cause+"; the run starts again\n")); err != nil {
 			return err
 		}
+	}
+	if err := tx.keepAttempt(run, cause); err != nil {
+		return err
 	}
 	if _, err := tx.exec(`UPDATE runs SET state = 'queued', reason = ?, attempt = ?, hand_offs = ?, runner_id = NULL, handed_at = NULL,
 		started_at = NULL, deadline = NULL, recalled_at = NULL, log_next = 0, revision = revision + 1 WHERE id = ?`,

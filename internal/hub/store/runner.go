@@ -30,13 +30,15 @@ type runnerRow struct {
 	revision            int64
 	// checks says that the runner finds out by itself what a project asks for.
 	checks bool
+	// heardBy is the member that it has a watch open at; empty with SQLite.
+	heardBy string
 }
 
-const selectRunners = "SELECT id, pool_id, credential_id, key, name, holds, COALESCE(holds_project, ''), state, token_expires_at, revision, checks FROM runners"
+const selectRunners = "SELECT id, pool_id, credential_id, key, name, holds, COALESCE(holds_project, ''), state, token_expires_at, revision, checks, heard_by FROM runners"
 
 func scanRunner(row scanner) (runnerRow, error) {
 	var r runnerRow
-	err := row.Scan(&r.ID, &r.PoolID, &r.credential, &r.key, &r.name, &r.holds, &r.holdsProject, &r.state, &r.tokenExpires, &r.revision, &r.checks)
+	err := row.Scan(&r.ID, &r.PoolID, &r.credential, &r.key, &r.name, &r.holds, &r.holdsProject, &r.state, &r.tokenExpires, &r.revision, &r.checks, &r.heardBy)
 	return r, err
 }
 
@@ -71,6 +73,11 @@ func (s *Store) MintHolding(ctx context.Context, c Credential, request hubv1.Min
 		}
 		text := token.New(token.Runner).Reveal()
 		out = hubv1.MintResponse{RunnerID: old.ID, Token: text, ExpiresAt: tx.now.Add(tx.store.Limits.TokenTTL)}
+		if request.Holds != "" {
+			if err := tx.holdsKept(); err != nil {
+				return err
+			}
+		}
 		if found && old.holds != request.Holds {
 			return problem.New(hubv1.CodeConflict, "the runner of key %s was minted as holding another volume", old.key)
 		}
@@ -203,13 +210,14 @@ func (s *Store) RunnerSnapshot(ctx context.Context, r Runner) (out hubv1.RunnerS
 			out.State = hubv1.RunnerRetiring // it stops what it has, and leaves
 			return nil
 		}
-		remote, _, err := first(ctx, q, scanText, "SELECT remote FROM projects WHERE id = ?", run.projectID)
+		// By its id alone: a project's name may look like another's id.
+		project, _, err := first(ctx, q, scanProject, selectProjects+" WHERE id = ?", run.projectID)
 		if err != nil {
 			return err
 		}
 		out.Run = &hubv1.Assignment{
-			RunID: run.ID, Attempt: run.Attempt, Project: run.Project, Remote: remote, Ref: run.Ref, Commit: run.Commit, Command: run.Command,
-			Holds: holdsOf(run.PoolID, run.projectID),
+			RunID: run.ID, Attempt: run.Attempt, Project: run.Project, Remote: project.Remote, Ref: run.Ref, Commit: run.Commit, Command: run.Command,
+			Holds: holdsOf(run.PoolID, run.projectID, project.Owner),
 		}
 		if run.Requirements == nil {
 			pool, err := findPool(ctx, q, run.PoolID)
@@ -406,22 +414,25 @@ func (tx *Tx) runnerLost(actor string, r runnerRow, cause string) error {
 const selectPoolRunners = `SELECT r.id, r.pool_id, r.key, r.state, r.created_at, r.enrolled_at, r.holds,
 	(SELECT j.name FROM projects j WHERE j.id = r.holds_project),
 	(SELECT u.id FROM runs u WHERE u.runner_id = r.id AND u.settled_at IS NULL AND u.state <> 'queued' LIMIT 1),
-	(SELECT u.project_id FROM runs u WHERE u.runner_id = r.id AND u.settled_at IS NULL AND u.state <> 'queued' LIMIT 1) FROM runners r
+	(SELECT u.project_id FROM runs u WHERE u.runner_id = r.id AND u.settled_at IS NULL AND u.state <> 'queued' LIMIT 1),
+	(SELECT j.owner FROM runs u JOIN projects j ON j.id = u.project_id WHERE u.runner_id = r.id AND u.settled_at IS NULL AND u.state <> 'queued' LIMIT 1)
+	FROM runners r
 	WHERE r.pool_id = ? AND r.state <> 'retired'`
 
 func scanPoolRunner(row scanner) (hubv1.PoolRunner, error) {
 	var (
-		r                      hubv1.PoolRunner
-		pool                   string
-		created                int64
-		enrolled               sql.NullInt64
-		project, run, runsProj sql.NullString
+		r                   hubv1.PoolRunner
+		pool                string
+		created             int64
+		enrolled            sql.NullInt64
+		project, run        sql.NullString
+		runsProj, runsOwner sql.NullString
 	)
-	err := row.Scan(&r.ID, &pool, &r.Key, &r.State, &created, &enrolled, &r.Holds, &project, &run, &runsProj)
+	err := row.Scan(&r.ID, &pool, &r.Key, &r.State, &created, &enrolled, &r.Holds, &project, &run, &runsProj, &runsOwner)
 	r.CreatedAt, r.EnrolledAt = fromNano(created), optionalTime(enrolled)
 	r.HoldsProject, r.RunID = project.String, run.String
 	if runsProj.Valid {
-		r.RunHolds = holdsOf(pool, runsProj.String)
+		r.RunHolds = holdsOf(pool, runsProj.String, runsOwner.String)
 	}
 	return r, err
 }

@@ -20,7 +20,7 @@ func (tx *Tx) settlePool(id string) error {
 	}
 	switch {
 	case pool.State == hubv1.PoolActive && pool.Cordon == nil && pool.Queued > 0 && pool.Runners.Idle > 0:
-		return tx.handOff(pool)
+		return tx.handOff(pool, tx.listensHere)
 	case pool.State == hubv1.PoolDraining:
 		return tx.drain(pool)
 	}

@@ -1,13 +1,10 @@
 package store
 
 import (
-	"context"
 	"database/sql"
-	"strings"
 
 	"cloop.dev/cloop/apis/hubv1"
 	"cloop.dev/cloop/internal/hub/problem"
-	"cloop.dev/cloop/internal/printable"
 	"cloop.dev/cloop/internal/sandbox"
 )
 
@@ -69,45 +66,6 @@ func (tx *Tx) drop(actor string, run runRow, reason string) error {
 	_, err := tx.exec("UPDATE projects SET dropped = ? WHERE id = ?",
 		asJSON(hubv1.Dropped{Run: run.ID, Reason: reason, At: tx.now}), run.projectID)
 	return err
-}
-
-// cause keeps how Kubernetes says that the Pod of a run's runner ended, once,
-// with a run that failed or was lost. It goes behind the run's reason, unless
-// that comes from it.
-func (tx *Tx) cause(actor string, r runnerRow, request hubv1.GoneRequest) error {
-	run, found, err := first(context.Background(), tx, scanRun, selectRuns+
-		" WHERE r.runner_id = ? AND r.settled_at IS NOT NULL AND r.state IN ('failed', 'lost') AND r.pod_end IS NULL", r.ID)
-	if err != nil || !found {
-		return err
-	}
-	end := hubv1.PodEnd{Reason: shown(request.Reason, 256), Message: shown(request.Message, 512), ExitCode: request.ExitCode}
-	text := goneText(request)
-	reason := run.Reason
-	if !strings.Contains(reason, text) {
-		reason = printable.Clip(reason+"; "+text, maxReason)
-	}
-	if _, err := tx.exec("UPDATE runs SET reason = ?, pod_end = ?, revision = revision + 1 WHERE id = ? AND pod_end IS NULL",
-		reason, asJSON(end), run.ID); err != nil {
-		return err
-	}
-	tx.wake(RunTopic(run.ID))
-	return tx.audit(record{actor: actor, action: ActionRunCause, pool: run.PoolID, object: run.ID, state: string(run.State), detail: text})
-}
-
-// maxReason bounds why a run ended, in bytes.
-const maxReason = 2048
-
-// shown is what a controller said as one bounded line that a terminal only shows.
-func shown(text string, limit int) string { return printable.Clip(printable.Line(text), limit) }
-
-// telling says whether a Pod's end may be why its run failed: a runner that has
-// left in order, or whose Pod was cleaned up, tells nothing.
-func telling(request hubv1.GoneRequest) bool {
-	switch request.Reason {
-	case "PodDeleted", "Completed", "Unknown", "":
-		return request.ExitCode != nil && *request.ExitCode != 0
-	}
-	return true
 }
 
 // optionalJSON decodes a column that may be NULL.

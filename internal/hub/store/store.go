@@ -139,10 +139,13 @@ type Store struct {
 	jumped     time.Duration
 	everJumped bool
 
-	attachedMu sync.Mutex
+	attachedMu sync.Mutex // guards the next two
 	// attached: runner id → its open watches here. Only a runner that can hear
 	// of a run is handed one, by the member that it hears.
 	attached map[string]attachment
+	// detached are the ids of runners whose last watch here has ended since the
+	// member's last sign of life.
+	detached map[string]struct{}
 }
 
 // attachment is a runner with watches open.
@@ -158,7 +161,7 @@ func Open(ctx context.Context, o Options) (*Store, error) {
 	s := &Store{
 		Limits: o.Limits.Defaults(), clock: o.Clock, observe: o.Observe, trouble: o.Trouble, refused: o.Refused, committed: o.Committed, uptime: o.Uptime,
 		requests: make(chan *request), stopped: make(chan struct{}), stop: make(chan struct{}),
-		deadline: make(chan struct{}, 1), attached: map[string]attachment{},
+		deadline: make(chan struct{}, 1), attached: map[string]attachment{}, detached: map[string]struct{}{},
 	}
 	if s.observe == nil {
 		s.observe = func(Event) {}
@@ -234,14 +237,18 @@ func (s *Store) Attach(ctx context.Context, runner Runner) (detach func(), err e
 		watches := s.attached[runner.ID].watches + by
 		if watches <= 0 {
 			delete(s.attached, runner.ID)
+			if s.engine.shared() {
+				s.detached[runner.ID] = struct{}{}
+			}
 			return
 		}
+		delete(s.detached, runner.ID)
 		s.attached[runner.ID] = attachment{pool: runner.PoolID, watches: watches}
 	}
 	count(1)
 	detach = func() { count(-1) }
 	// The transaction's end hands the runner a run if one is waiting.
-	if err := s.update(ctx, func(tx *Tx) error { tx.consider(runner.PoolID); return nil }); err != nil {
+	if err := s.update(ctx, func(tx *Tx) error { tx.consider(runner.PoolID); return tx.hears(runner.ID) }); err != nil {
 		detach()
 		return nil, err
 	}

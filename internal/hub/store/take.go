@@ -53,10 +53,10 @@ func match(runs []candidate, runners []runnerRow, hand func(candidate, runnerRow
 // take only some of them.
 const queuePage = 64
 
-// handOff gives the oldest queued runs to the idle runners that have a watch open
-// and may take them: first to those that have the project's volume, then to the
+// handOff gives the oldest queued runs to the idle runners that listen and may
+// take them: first to those that have the project's volume, then to the
 // longest idle. A run that its pool does not take any more leaves the queue here.
-func (tx *Tx) handOff(pool poolRow) error {
+func (tx *Tx) handOff(pool poolRow, listens func(runnerRow) bool) error {
 	ctx := context.Background()
 	idle, err := collect(ctx, tx, scanRunner, selectRunners+" WHERE pool_id = ? AND state <> 'retired' AND state = 'idle' ORDER BY enrolled_at, id", pool.ID)
 	if err != nil {
@@ -64,7 +64,7 @@ func (tx *Tx) handOff(pool poolRow) error {
 	}
 	listening := idle[:0]
 	for _, r := range idle {
-		if tx.store.isAttached(r.ID) {
+		if listens(r) {
 			listening = append(listening, r)
 		}
 	}

@@ -115,6 +115,12 @@ func (s *Store) shown(ctx context.Context, q querier, rows ...runRow) ([]hubv1.R
 			}
 			r.Reason = pool.of(r).sentence()
 		}
+		if r.returned() {
+			var err error
+			if r.Earlier, err = earlier(ctx, q, r.ID); err != nil {
+				return nil, err
+			}
+		}
 		out = append(out, r.Run)
 	}
 	return out, nil

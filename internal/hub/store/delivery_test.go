@@ -1,0 +1,83 @@
+package store_test
+
+import (
+	"strconv"
+	"testing"
+	"time"
+
+	"cloop.dev/cloop/internal/hub/store"
+)
+
+func TestAnEventIsActedOnOnce(t *testing.T) { both(t, testAnEventIsActedOnOnce) }
+
+func testAnEventIsActedOnOnce(t *testing.T) {
+	w := newWorld(t, 1)
+	told := w.s.Bus.Subscribe(store.PushTopic("fleet"))
+	defer told.Close()
+	push := func(want bool, sync string, identities ...string) {
+		t.Helper()
+		first, err := w.s.Pushed(background, sync, identities)
+		check(t, err)
+		woken := false
+		select {
+		case <-told.C:
+			woken = true
+		default:
+		}
+		if first != want || woken != (want && sync == "fleet") {
+			t.Fatalf("%q of %s is new: %t, and the sync is woken: %t", identities, sync, first, woken)
+		}
+	}
+	push(true, "fleet", "delivery 1", "signature 1")
+	push(false, "fleet", "delivery 1", "signature 1")
+	// One identity is enough, and what came with it is known from then on.
+	push(false, "fleet", "delivery 2", "signature 1")
+	push(false, "fleet", "delivery 2", "signature 2")
+	push(true, "other", "delivery 1", "signature 1")
+	// What has no identity is never known.
+	push(true, "fleet")
+	push(true, "fleet")
+	// It is remembered over a start of the hub.
+	told.Close()
+	check(t, w.s.Close())
+	w.s = open(t, w.dir, w.clock)
+	told = w.s.Bus.Subscribe(store.PushTopic("fleet"))
+	push(false, "fleet", "delivery 1")
+	w.clock.Step(time.Hour + time.Second)
+	push(true, "fleet", "delivery 1")
+
+	remembered := func() (n int) {
+		check(t, looking(t, w.dir).QueryRow("SELECT COUNT(*) FROM webhook_deliveries").Scan(&n))
+		return n
+	}
+	if n := remembered(); n != 1 {
+		t.Errorf("after an hour %d identities are remembered", n)
+	}
+	w.clock.Step(time.Second)
+	for i := range 30 {
+		var many []string
+		for j := range 50 {
+			many = append(many, strconv.Itoa(50*i+j))
+		}
+		push(true, "fleet", many...)
+		w.clock.Step(time.Millisecond)
+	}
+	if n := remembered(); n != 1000 {
+		t.Errorf("%d identities are remembered", n)
+	}
+	push(false, "fleet", "1499")
+}
+
+// About PostgreSQL: a replay at another member is one.
+func TestAReplayAtAnotherMemberIsKnown(t *testing.T) {
+	h := twoHubs(t, 1)
+	told := h.s.Bus.Subscribe(store.PushTopic("fleet"))
+	defer told.Close()
+	if first, err := h.second.Pushed(background, "fleet", []string{"delivery 1"}); err != nil || !first {
+		t.Fatalf("new: %t, %v", first, err)
+	}
+	woken(t, "the member that follows the sync", told)
+	if first, err := h.s.Pushed(background, "fleet", []string{"delivery 1"}); err != nil || first {
+		t.Fatalf("new at the first: %t, %v", first, err)
+	}
+}
