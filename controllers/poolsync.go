@@ -100,8 +100,14 @@ type syncPass struct {
 	memory *syncMemory
 	// full: Git is asked.
 	full bool
-	// commit that Git named in this pass.
-	commit string
+	// before is the revision that Git named before this pass, where it was asked for
+	// the same; empty: none is known.
+	before string
+	// revision that Git named in this pass; commit is its commit, and verifiedBy
+	// who signed it, where somebody had to.
+	revision   fleet.Revision
+	commit     string
+	verifiedBy string
 	// built: the commit was rendered in this pass.
 	built bool
 	// target is what the cluster is held to; nil: nothing is known of it.
@@ -214,7 +220,8 @@ func (r *poolSyncReconciler) run(ctx context.Context, p *syncPass) {
 	p.full = r.dueNow(p)
 	m := p.memory
 	if p.full {
-		m.source = r.climb(ctx, p, []step{{"support", r.supported}, {"resolve", r.resolve}, {"build", r.build}})
+		m.source = r.climb(ctx, p, []step{{"support", r.supported}, {"resolve", r.resolve}, {"verify", r.verify}, {"build", r.build}})
+		r.tellHistory(ctx, p)
 		r.recall(ctx, p)
 	}
 	p.fail(m.source)
@@ -279,6 +286,9 @@ func (r *poolSyncReconciler) settle(p *syncPass) {
 	}
 	if p.target != nil && p.fresh() {
 		p.status.LastAppliedRevision, p.status.LastAppliedPath = p.target.revision, p.target.path
+		if p.full {
+			p.status.VerifiedBy = p.verifiedBy
+		}
 	}
 	interval := p.sync.Spec.Interval.Duration
 	switch {

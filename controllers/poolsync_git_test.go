@@ -3,11 +3,14 @@ package controllers
 import (
 	"strings"
 	"testing"
+	"time"
 
+	"golang.org/x/crypto/ssh"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"cloop.dev/cloop/apis/v1alpha1"
+	"cloop.dev/cloop/internal/fleet"
 	"cloop.dev/cloop/internal/fleet/fleettest"
 )
 
@@ -52,5 +55,97 @@ func TestSyncOverSSH(t *testing.T) {
 	s.ready(v1alpha1.ReasonReconciliationSucceeded)
 	if !s.hasPool("gpu") {
 		t.Error("nothing is applied")
+	}
+}
+
+// An unsigned commit is not applied, whoever pushed it; the cluster stays with the
+// last one that was verified.
+func TestSyncOfSignedCommits(t *testing.T) {
+	s := newSyncStage(t, overlay("gpu"))
+	alice := fleettest.Ed25519Key(t)
+	sign := fleettest.SSHSign(t, alice, "git")
+	line := "alice@example.com " + string(ssh.MarshalAuthorizedKey(alice.PublicKey()))
+	s.secret("signers", map[string]string{"us": line})
+	s.git.SignedCommit(fleetRepository, nil, time.Now(), sign, nil)
+	s.poolSync(func(spec *v1alpha1.PoolSyncSpec) {
+		spec.Source.Git.Verify = &v1alpha1.GitVerification{Mode: v1alpha1.VerifyHead, SecretRef: v1alpha1.LocalObjectReference{Name: "signers"}}
+	})
+	sync := s.ready(v1alpha1.ReasonReconciliationSucceeded)
+	applied := sync.Status.LastAppliedRevision
+	if !strings.HasPrefix(sync.Status.VerifiedBy, "alice@example.com (ssh-ed25519 SHA256:") {
+		t.Errorf("verified by %q", sync.Status.VerifiedBy)
+	}
+	s.says(sync, "signed by alice@example.com")
+
+	s.git.Commit(fleetRepository, map[string]string{"pools/gpu.yaml": poolFile("gpu", 7)})
+	s.sync()
+	sync = s.ready(v1alpha1.ReasonNotVerified)
+	s.says(sync, "it is not signed", "alice@example.com", "nothing was changed")
+	if condition(sync, v1alpha1.ConditionStalled).Status != metav1.ConditionTrue || sync.Status.LastAppliedRevision != applied || s.pool("gpu").Spec.MaxRunners != 4 {
+		t.Error("it was applied")
+	}
+	// Edits are still taken back, to what was verified.
+	s.kubectlEdit("gpu", `{"spec":{"maxRunners":3}}`)
+	s.until("an edit is taken back", func() bool { return s.pool("gpu").Spec.MaxRunners == 4 })
+
+	s.git.SignedTag(fleetRepository, "v1.2.3", "", s.git.SignedCommit(fleetRepository, nil, time.Now(), sign, nil), sign)
+	s.git.Commit(fleetRepository, map[string]string{"pools/gpu.yaml": poolFile("gpu", 9)})
+	s.edit(func(sync *v1alpha1.PoolSync) {
+		sync.Spec.Source.Git.Ref = v1alpha1.GitRef{Semver: "1.x"}
+		sync.Spec.Source.Git.Verify.Mode = v1alpha1.VerifyTagAndHead
+	})
+	sync = s.ready(v1alpha1.ReasonReconciliationSucceeded)
+	if !strings.HasPrefix(sync.Status.LastAppliedRevision, "v1.2.3@sha1:") || s.pool("gpu").Spec.MaxRunners != 7 {
+		t.Errorf("applied is %s", sync.Status.LastAppliedRevision)
+	}
+	// Who is no signer any more has signed nothing.
+	s.secret("signers", map[string]string{"us": "bob " + string(ssh.MarshalAuthorizedKey(fleettest.Ed25519Key(t).PublicKey()))})
+	s.says(s.sync(), "no signer's key", "bob (ssh-ed25519")
+	s.secret("signers", map[string]string{"us": "# nobody"})
+	s.says(s.sync(), "nobody is among the signers")
+}
+
+// What becomes of the branch is followed, and said.
+func TestSyncSaysWhatBecameOfTheBranch(t *testing.T) {
+	s := newSyncStage(t, overlay("gpu"))
+	s.poolSync()
+	s.ready(v1alpha1.ReasonReconciliationSucceeded)
+	s.push(map[string]string{"pools/gpu.yaml": poolFile("gpu", 5)})
+	if told := s.events(v1alpha1.ReasonHistoryRewritten); len(told) > 0 {
+		t.Errorf("a commit that follows: %v", told)
+	}
+	was := s.ready(v1alpha1.ReasonReconciliationSucceeded).Status.LastAppliedRevision
+	s.git.Replace(fleetRepository, overlay("gpu"))
+	s.sync()
+	s.until("it is said that history was rewritten", func() bool {
+		told := s.events(v1alpha1.ReasonHistoryRewritten)
+		return len(told) == 1 && strings.Contains(told[0], "the history of branch main was rewritten")
+	})
+	s.until("what Git has now is applied", func() bool { return s.pool("gpu").Spec.MaxRunners == 4 })
+	now := s.ready(v1alpha1.ReasonReconciliationSucceeded).Status.LastAppliedRevision
+	if now == was {
+		t.Error("the revision is the old one")
+	}
+	// Another process finds nothing new.
+	s.stop()
+	s.startController()
+	s.sync()
+	if told := s.events(v1alpha1.ReasonHistoryRewritten); len(told) != 1 {
+		t.Errorf("it is said again: %v", told)
+	}
+	_, commit := fleet.Of(now)
+	s.git.CommitTo(fleetRepository, "other", nil)
+	s.git.DeleteBranch(fleetRepository, "main")
+	s.says(s.sync(), "there is no branch main any more", fleet.Short(commit), "nothing was changed")
+	s.git.DeleteBranch(fleetRepository, "other")
+	s.says(s.sync(), "it was emptied after main was at "+fleet.Short(commit))
+	if !s.hasPool("gpu") {
+		t.Error("the pool is gone")
+	}
+	s.git.Commit(fleetRepository, overlay("gpu", "batch"))
+	s.sync()
+	s.ready(v1alpha1.ReasonReconciliationSucceeded)
+	if !s.hasPool("batch") {
+		t.Error("it does not go on")
 	}
 }

@@ -1,13 +1,9 @@
 package controllers
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
-	"os"
-	"path/filepath"
-	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -17,20 +13,7 @@ import (
 
 	"cloop.dev/cloop/apis/v1alpha1"
 	"cloop.dev/cloop/internal/fleet"
-	"cloop.dev/cloop/internal/secret"
 	"cloop.dev/cloop/schemas"
-)
-
-// Keys of the Secret that spec.source.git.secretRef names.
-const (
-	gitUsernameKey = "username"
-	gitPasswordKey = "password"
-	gitBearerKey   = "bearerToken"
-	gitBundleKey   = "ca.crt"
-
-	gitIdentityKey           = "identity"
-	gitIdentityPassphraseKey = "identity.password"
-	gitKnownHostsKey         = "known_hosts"
 )
 
 // objectID tells objects apart, as an API server does within one version.
@@ -64,100 +47,6 @@ type build struct {
 	// a problem of their own.
 	refusal *stageError
 	broken  map[objectID]bool
-}
-
-// resolve asks Git which commit to follow.
-func (r *poolSyncReconciler) resolve(ctx context.Context, p *syncPass) *stageError {
-	git, err := r.openGit(ctx, p)
-	if err != nil {
-		return transient(v1alpha1.ReasonSourceUnavailable, err)
-	}
-	ref := refOf(p.sync)
-	if p.commit, err = git.Resolve(ctx, ref); err != nil {
-		return transient(v1alpha1.ReasonSourceUnavailable, err)
-	}
-	p.status.LastAttemptedRevision = revisionOf(ref, p.commit)
-	return nil
-}
-
-func refOf(sync *v1alpha1.PoolSync) fleet.Ref {
-	ref := sync.Spec.Source.Git.Ref
-	return fleet.Ref{Branch: ref.Branch, Tag: ref.Tag, Commit: ref.Commit}
-}
-
-// revisionOf names a commit as Flux does: with what was followed to it.
-func revisionOf(ref fleet.Ref, commit string) string {
-	switch {
-	case ref.Commit != "":
-		return "sha1:" + commit
-	case ref.Tag != "":
-		return ref.Tag + "@sha1:" + commit
-	default:
-		return cmp.Or(ref.Branch, "main") + "@sha1:" + commit
-	}
-}
-
-// openGit returns the repository's reader, a new one where URL or credential
-// have changed.
-func (r *poolSyncReconciler) openGit(ctx context.Context, p *syncPass) (*fleet.Git, error) {
-	source := p.sync.Spec.Source.Git
-	auth, version, err := r.gitAuth(ctx, p.sync)
-	if err != nil {
-		return nil, err
-	}
-	openedFor := source.URL + " " + version
-	if p.memory.git != nil && p.memory.gitFor == openedFor {
-		return p.memory.git, nil
-	}
-	git, err := fleet.OpenGit(r.cloneDir(p.memory), source.URL, auth)
-	if err != nil {
-		return nil, err
-	}
-	p.memory.git, p.memory.gitFor = git, openedFor
-	return git, nil
-}
-
-// cloneDir is of one PoolSync alone: two that follow one repository would take
-// each other's trees away.
-func (r *poolSyncReconciler) cloneDir(m *syncMemory) string {
-	return filepath.Join(r.cacheDir, string(m.uid))
-}
-
-func (r *poolSyncReconciler) removeClone(m *syncMemory) {
-	if err := os.RemoveAll(r.cloneDir(m)); err != nil {
-		logf.Log.Error(err, "leaves a clone behind", "dir", r.cloneDir(m))
-	}
-}
-
-// gitAuth reads the credential. It is read each time and kept only inside the
-// reader, so that a rotation is noticed at the next sync; version changes with it.
-func (r *poolSyncReconciler) gitAuth(ctx context.Context, sync *v1alpha1.PoolSync) (auth fleet.Auth, version string, err error) {
-	ref := sync.Spec.Source.Git.SecretRef
-	if ref == nil {
-		return fleet.Auth{}, "", nil
-	}
-	object := &corev1.Secret{}
-	if err := r.live.Get(ctx, types.NamespacedName{Namespace: sync.Namespace, Name: ref.Name}, object); err != nil {
-		return fleet.Auth{}, "", fmt.Errorf("read the Git credential: %w", err)
-	}
-	data := func(keys ...string) string {
-		for _, key := range keys {
-			if value := object.Data[key]; len(value) > 0 {
-				return string(value)
-			}
-		}
-		return ""
-	}
-	return fleet.Auth{
-		Username: data(gitUsernameKey),
-		Password: secret.New(data(gitPasswordKey)),
-		Bearer:   secret.New(data(gitBearerKey)),
-		CABundle: object.Data[gitBundleKey],
-		Identity: secret.New(data(gitIdentityKey)),
-		// Flux has the passphrase under password.
-		Passphrase: secret.New(data(gitIdentityPassphraseKey, gitPasswordKey)),
-		KnownHosts: object.Data[gitKnownHostsKey],
-	}, string(object.UID) + "/" + object.ResourceVersion, nil
 }
 
 // variables are what spec.substitute says, with the objects that it names as they
@@ -226,7 +115,7 @@ func (r *poolSyncReconciler) buildAt(ctx context.Context, p *syncPass, commit, p
 // without where the commit cannot be had any more.
 func (r *poolSyncReconciler) recall(ctx context.Context, p *syncPass) {
 	m, revision, path := p.memory, p.status.LastAppliedRevision, p.status.LastAppliedPath
-	_, commit, _ := strings.Cut(revision, "sha1:")
+	_, commit := fleet.Of(revision)
 	if m.applied != nil || commit == "" || path == "" {
 		return
 	}

@@ -67,6 +67,9 @@ func (p *syncPass) success() string {
 		return ""
 	}
 	message := fmt.Sprintf("applied %s: %s", p.target.revision, count.Of(len(p.target.objects), "object"))
+	if p.status.VerifiedBy != "" {
+		message += "; signed by " + p.status.VerifiedBy
+	}
 	if p.target.hubPools > 0 {
 		message += fmt.Sprintf("; %s %s left to the hub", count.Of(p.target.hubPools, "HubPool"), count.Is(p.target.hubPools))
 	}

@@ -203,16 +203,6 @@ func TestFieldsOfAPointer(t *testing.T) {
 	}
 }
 
-func TestRevisionInFluxForm(t *testing.T) {
-	for want, ref := range map[string]fleet.Ref{
-		"main@sha1:abc": {}, "next@sha1:abc": {Branch: "next"}, "v1@sha1:abc": {Branch: "next", Tag: "v1"}, "sha1:abc": {Tag: "v1", Commit: "abc"},
-	} {
-		if got := revisionOf(ref, "abc"); got != want {
-			t.Errorf("%+v is %s, not %s", ref, got, want)
-		}
-	}
-}
-
 func TestCorrectionRemovesAndRestores(t *testing.T) {
 	have := newPool()
 	have.SetResourceVersion("7")

@@ -20,8 +20,6 @@ func unsupported(spec *v1alpha1.PoolSyncSpec) (refused, ignored []string) {
 		message string
 	}{
 		{spec.SourceRef != nil, &refused, "spec.sourceRef: sources of Flux are not read"},
-		{spec.Source.Git.Ref.Semver != "", &refused, "spec.source.git.ref.semver: ranges of versions are not followed"},
-		{spec.Source.Git.Verify != nil, &refused, "spec.source.git.verify: signatures are not checked"},
 		{len(spec.DependsOn) > 0, &refused, "spec.dependsOn: other PoolSyncs are not waited for"},
 		{spec.Wait, &ignored, "spec.wait: Ready does not wait for what is applied"},
 		{spec.Suspend && spec.SuspendUntil != nil, &ignored, "spec.suspendUntil: a suspended PoolSync does not go on by itself"},

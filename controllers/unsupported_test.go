@@ -48,16 +48,16 @@ func TestASyncSaysWhatItGoesWithout(t *testing.T) {
 	s := newSyncStage(t, overlay("gpu"))
 	s.poolSync(func(spec *v1alpha1.PoolSyncSpec) {
 		spec.Wait = true
-		spec.Source.Git.Verify = &v1alpha1.GitVerification{Mode: v1alpha1.VerifyHead, SecretRef: v1alpha1.LocalObjectReference{Name: "signers"}}
+		spec.DependsOn = []v1alpha1.PoolSyncReference{{Name: "other"}}
 	})
 	sync := s.ready(v1alpha1.ReasonNotBuilt)
-	if message := condition(sync, v1alpha1.ConditionStalled).Message; !strings.HasPrefix(message, "spec.source.git.verify: signatures are not checked: ") {
+	if message := condition(sync, v1alpha1.ConditionStalled).Message; !strings.HasPrefix(message, "spec.dependsOn: other PoolSyncs are not waited for: ") {
 		t.Errorf("Stalled says %s", message)
 	}
 	if s.hasPool("gpu") {
-		t.Error("what nobody has checked was applied")
+		t.Error("what was to wait was applied")
 	}
-	s.edit(func(sync *v1alpha1.PoolSync) { sync.Spec.Source.Git.Verify = nil })
+	s.edit(func(sync *v1alpha1.PoolSync) { sync.Spec.DependsOn = nil })
 	sync = s.ready(v1alpha1.ReasonReconciliationSucceeded)
 	if message := condition(sync, v1alpha1.ConditionUnsupported).Message; !strings.HasPrefix(message, "spec.wait: ") {
 		t.Errorf("Unsupported says %s", message)
@@ -74,7 +74,6 @@ func TestUnsupportedFields(t *testing.T) {
 		refused, ignored string
 	}{
 		"a source of Flux":      {func(s *v1alpha1.PoolSyncSpec) { s.SourceRef = &v1alpha1.SourceReference{} }, "spec.sourceRef", ""},
-		"a range of versions":   {func(s *v1alpha1.PoolSyncSpec) { s.Source.Git.Ref.Semver = "1.x" }, "spec.source.git.ref.semver", ""},
 		"a dependency":          {func(s *v1alpha1.PoolSyncSpec) { s.DependsOn = make([]v1alpha1.PoolSyncReference, 1) }, "spec.dependsOn", ""},
 		"a hub":                 {func(s *v1alpha1.PoolSyncSpec) { s.Hub = &v1alpha1.HubConnection{} }, "", "spec.hub"},
 		"what every sync has":   {func(s *v1alpha1.PoolSyncSpec) { s.Prune, s.Path = true, "." }, "", ""},

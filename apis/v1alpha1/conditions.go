@@ -59,6 +59,7 @@ const (
 	ReasonProgressing             Reason = "Progressing"
 	ReasonSuspended               Reason = "Suspended"
 	ReasonSourceUnavailable       Reason = "SourceUnavailable"
+	ReasonNotVerified             Reason = "NotVerified"
 	ReasonPathNotFound            Reason = "PathNotFound"
 	ReasonBuildFailed             Reason = "BuildFailed"
 	ReasonEmptyBuild              Reason = "EmptyBuild"
@@ -71,6 +72,11 @@ const (
 	ReasonDriftDetected           Reason = "DriftDetected"
 	ReasonDriftCorrected          Reason = "DriftCorrected"
 	ReasonCommitWaits             Reason = "CommitWaits"
+)
+
+// Reasons that appear only as Events on a PoolSync.
+const (
+	ReasonHistoryRewritten Reason = "HistoryRewritten"
 )
 
 // Causes of a DriftEntry.
@@ -97,6 +103,8 @@ var remedies = map[Reason]string{
 	ReasonRetireRefused:        "nothing, unless it lasts: the runners were given work meanwhile",
 	ReasonRunnerFailed:         "read the runner's report that the Event quotes",
 	ReasonSourceUnavailable:    "check spec.source.git: URL, ref, the Secret of secretRef and that Git is reachable; nothing was changed",
+	ReasonNotVerified:          "have the commit or tag signed by one of the signers whom the Secret of spec.source.git.verify names; nothing was changed",
+	ReasonHistoryRewritten:     "nothing, if it was meant: what Git has now is followed; else push what was there again, and have the forge refuse forced pushes",
 	ReasonPathNotFound:         "correct spec.path, or commit an overlay there; nothing was changed",
 	ReasonBuildFailed:          "run `cloop fleet check` on the repository and commit a fix; nothing was changed",
 	ReasonEmptyBuild:           "an overlay without a document prunes nothing: commit one, or delete the PoolSync to remove its pools",

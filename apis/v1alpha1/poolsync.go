@@ -137,7 +137,8 @@ const (
 type GitVerification struct {
 	// Mode is a Verify… constant.
 	Mode string `json:"mode"`
-	// SecretRef names a Secret whose values are public keys.
+	// SecretRef names a Secret whose values are public keys: armored PGP keys, SSH
+	// keys and lines as of OpenSSH's allowed_signers.
 	SecretRef LocalObjectReference `json:"secretRef"`
 }
 
@@ -204,6 +205,8 @@ type PoolSyncStatus struct {
 	LastAppliedRevision string `json:"lastAppliedRevision,omitempty"`
 	// LastAppliedPath is the path that it was applied from.
 	LastAppliedPath string `json:"lastAppliedPath,omitempty"`
+	// VerifiedBy is who signed it, where Verify asks for that.
+	VerifiedBy string `json:"verifiedBy,omitempty"`
 	// LastHandledReconcileAt is the last reconcile request that was served.
 	LastHandledReconcileAt string `json:"lastHandledReconcileAt,omitempty"`
 	// Inventory lists what this PoolSync applied.

@@ -53,6 +53,7 @@ The configuration file names the fleet repositories that the hub follows:
       caFile: /etc/cloop/git-ca.pem
       # bearerFile in place of the two. A url of ssh, such as ssh://git@HOST/PATH, has
       # identityFile (passphraseFile) and knownHostsFile
+      verify: {mode: HEAD, signersFile: /etc/cloop/signers}   # only what they signed
       allow:                        # what its committers can define
         names: ["ml-*"]
         maxRunners: 50

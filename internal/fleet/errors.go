@@ -16,6 +16,8 @@ var (
 	ErrSource = errors.New("the repository cannot be read")
 	// ErrPathNotFound is a path that the repository does not have.
 	ErrPathNotFound = errors.New("path not found")
+	// ErrUnverified is a revision that nobody known has signed as was asked for.
+	ErrUnverified = errors.New("the revision is not verified")
 	// ErrBuild is a path that cannot be rendered.
 	ErrBuild = errors.New("build failed")
 )

@@ -7,6 +7,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/go-git/go-billy/v5/osfs"
@@ -37,8 +38,9 @@ const fetchedRef = plumbing.ReferenceName("refs/heads/fetched")
 // errNotCloned says that the clone does not hold a commit, or not readably.
 var errNotCloned = errors.New("not in the clone")
 
-// fetch replaces the clone with one that holds the commit.
-func (g *Git) fetch(ctx context.Context, revision string) error {
+// fetch replaces the clone with one that holds the commit and, where it was found by
+// an annotated tag, that tag.
+func (g *Git) fetch(ctx context.Context, revision Revision) error {
 	refs, session, err := g.advertised(ctx)
 	if err != nil {
 		return err
@@ -51,10 +53,15 @@ func (g *Git) fetch(ctx context.Context, revision string) error {
 	defer func() { _ = os.RemoveAll(fresh) }()
 
 	store := openStore(fresh)
-	hash := plumbing.NewHash(revision)
-	if err := fetchShallow(ctx, session, refs, store, hash); err != nil {
+	hash := plumbing.NewHash(revision.Commit)
+	wants := []plumbing.Hash{hash}
+	if isAdvertised(refs, revision.tag) {
+		// It may have been moved since it was resolved; whoever needs it looks.
+		wants = append(wants, revision.tag)
+	}
+	if err := fetchPack(ctx, session, refs, store, wants, fetchOptions{depth: 1}); err != nil {
 		if ctx.Err() != nil || isAdvertised(refs, hash) {
-			return g.unreachable("fetch "+Short(revision)+" of", err)
+			return g.unreachable("fetch "+Short(revision.Commit)+" of", err)
 		}
 		if err := g.fetchWhole(ctx, store, hash); err != nil {
 			return err
@@ -102,11 +109,6 @@ func isAdvertised(refs *packp.AdvRefs, hash plumbing.Hash) bool {
 	return false
 }
 
-// fetchShallow fetches one commit without its history.
-func fetchShallow(ctx context.Context, session transport.UploadPackSession, refs *packp.AdvRefs, store *filesystem.Storage, hash plumbing.Hash) error {
-	return fetchPack(ctx, session, refs, store, []plumbing.Hash{hash}, fetchOptions{depth: 1})
-}
-
 // fetchWhole fetches every branch and tag with its history, to find a commit
 // that the server does not give out by its hash.
 func (g *Git) fetchWhole(ctx context.Context, store *filesystem.Storage, hash plumbing.Hash) error {
@@ -136,6 +138,9 @@ type fetchOptions struct {
 	depth int
 	// filter is which objects to leave out, where the server can do that.
 	filter packp.Filter
+	// have is a commit that is known with all that leads to it; zero: none is. A
+	// server that does not have it is errNotAcked.
+	have plumbing.Hash
 	// vet, where it is set, is a directory to keep the pack in while it is held to
 	// the bounds.
 	vet    string
@@ -163,11 +168,17 @@ func fetchPack(ctx context.Context, session transport.UploadPackSession, refs *p
 			return err
 		}
 	}
+	if !o.have.IsZero() {
+		req.Haves = []plumbing.Hash{o.have}
+	}
 	response, err := session.UploadPack(ctx, req)
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, response.Close()) }()
+	if !o.have.IsZero() && !slices.Contains(response.ACKs, o.have) {
+		return errNotAcked
+	}
 	if len(response.Shallows) > 0 {
 		if err := store.SetShallow(response.Shallows); err != nil {
 			return err

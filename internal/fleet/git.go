@@ -18,24 +18,6 @@ import (
 	githttp "github.com/go-git/go-git/v5/plumbing/transport/http"
 )
 
-// Ref is what to follow: the first that is set of Commit (40 hexadecimal
-// digits), Tag and Branch. Empty: branch main.
-type Ref struct{ Branch, Tag, Commit string }
-
-// String names the ref for people, such as "branch main".
-func (r Ref) String() string {
-	switch {
-	case r.Commit != "":
-		return "commit " + r.Commit
-	case r.Tag != "":
-		return "tag " + r.Tag
-	case r.Branch != "":
-		return "branch " + r.Branch
-	default:
-		return "branch main"
-	}
-}
-
 // Git reads one repository. It keeps a bare clone of the newest revision that
 // was checked out, one commit deep, and replaces it whole when another revision
 // is asked for: a fetch that dies leaves the old clone, a force-push is a fetch
@@ -90,10 +72,10 @@ func (g *Git) clean() error {
 	return nil
 }
 
-// Resolve asks the server which commit ref names now: 40 hexadecimal digits.
-// It fetches nothing, and for a commit asks nobody. It ends within five minutes,
-// and within one where the server says nothing. Errors are ErrSource.
-func (g *Git) Resolve(ctx context.Context, ref Ref) (revision string, err error) {
+// Resolve asks the server which commit ref names now. It fetches nothing, and for a
+// commit asks nobody. It ends within five minutes, and within one where the server
+// says nothing. Errors are ErrSource.
+func (g *Git) Resolve(ctx context.Context, ref Ref) (Revision, error) {
 	if ref.Commit != "" {
 		return g.commit(ref)
 	}
@@ -101,18 +83,18 @@ func (g *Git) Resolve(ctx context.Context, ref Ref) (revision string, err error)
 	defer cancel()
 	refs, session, err := g.advertised(ctx)
 	if err != nil {
-		return "", err
+		return Revision{}, err
 	}
 	defer ended(session)
 	return g.find(refs, ref)
 }
 
-func (g *Git) commit(ref Ref) (string, error) {
+func (g *Git) commit(ref Ref) (Revision, error) {
 	if !commitHash.MatchString(ref.Commit) {
-		return "", sourceError("read", g.url, fmt.Errorf("%q is no commit", ref.Commit),
+		return Revision{}, sourceError("read", g.url, fmt.Errorf("%q is no commit", ref.Commit),
 			"name the commit by its 40 hexadecimal digits")
 	}
-	return ref.Commit, nil
+	return Revision{Commit: ref.Commit}, nil
 }
 
 // advertised returns the server's references and the session to fetch on, which the
@@ -133,24 +115,6 @@ func (g *Git) advertised(ctx context.Context) (*packp.AdvRefs, transport.UploadP
 // ended closes a session. What was to be read is read by then, or known not to be.
 func ended(session transport.UploadPackSession) { _ = session.Close() }
 
-// find looks up a branch or a tag; an annotated tag is the commit it names.
-func (g *Git) find(refs *packp.AdvRefs, ref Ref) (string, error) {
-	name := plumbing.NewBranchReferenceName("main").String()
-	switch {
-	case ref.Tag != "":
-		name = plumbing.NewTagReferenceName(ref.Tag).String()
-	case ref.Branch != "":
-		name = plumbing.NewBranchReferenceName(ref.Branch).String()
-	}
-	if peeled, ok := refs.Peeled[name]; ok {
-		return peeled.String(), nil
-	}
-	if hash, ok := refs.References[name]; ok {
-		return hash.String(), nil
-	}
-	return "", sourceError("read", g.url, fmt.Errorf("there is no %s", ref), "push it, or correct the ref")
-}
-
 // Checkout writes the tree of the commit that ref names to a new directory,
 // which the caller closes. It fetches only when the clone does not hold that
 // commit. A repository that is too large or has a symbolic link that leaves it
@@ -162,7 +126,8 @@ func (g *Git) Checkout(ctx context.Context, ref Ref) (*Tree, error) {
 	if err != nil {
 		return nil, err
 	}
-	if tree, err := g.checkoutClone(ctx, revision); err == nil {
+	commit := revision.Commit
+	if tree, err := g.checkoutClone(ctx, commit); err == nil {
 		return tree, nil
 	} else if !errors.Is(err, errNotCloned) {
 		return nil, err
@@ -170,11 +135,15 @@ func (g *Git) Checkout(ctx context.Context, ref Ref) (*Tree, error) {
 	if err := g.fetch(ctx, revision); err != nil {
 		return nil, err
 	}
-	tree, err := g.checkoutClone(ctx, revision)
+	tree, err := g.checkoutClone(ctx, commit)
 	if errors.Is(err, errNotCloned) {
-		return nil, sourceError("check out "+Short(revision)+" of", g.url, err, "try again; if it lasts, run `git fsck` on the server")
+		return nil, g.damaged(commit, err)
 	}
 	return tree, err
+}
+
+func (g *Git) damaged(commit string, err error) error {
+	return sourceError("check out "+Short(commit)+" of", g.url, err, "try again; if it lasts, run `git fsck` on the server")
 }
 
 // Short is the part of a commit hash that people recognise: its first 12 digits.

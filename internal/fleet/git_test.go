@@ -77,7 +77,7 @@ func TestCheckoutFetchesOncePerRevision(t *testing.T) {
 	git := open(t, server, t.TempDir(), fleet.Auth{})
 
 	revision, err := git.Resolve(t.Context(), fleet.Ref{})
-	if err != nil || revision != first {
+	if err != nil || revision.Commit != first {
 		t.Fatalf("Resolve = %s, %v, want %s", revision, err, first)
 	}
 	if server.Fetches() != 0 {

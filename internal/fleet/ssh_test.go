@@ -57,7 +57,7 @@ func TestCheckoutOverSSH(t *testing.T) {
 	first := s.server.Commit(repository, map[string]string{"pool.yaml": "one", "dir/deep/x": "x"})
 	s.server.Tag(repository, "v1", first)
 	git := s.open(t, s.auth)
-	if revision, err := git.Resolve(t.Context(), fleet.Ref{}); err != nil || revision != first {
+	if revision, err := git.Resolve(t.Context(), fleet.Ref{}); err != nil || revision.Commit != first {
 		t.Fatalf("Resolve = %s, %v, want %s", revision, err, first)
 	}
 	if tree := checkout(t, git, fleet.Ref{}); tree.Revision != first || read(t, tree, "dir/deep/x") != "x" {

@@ -17,15 +17,15 @@ import (
 	"cloop.dev/cloop/schemas"
 )
 
-// build renders the newest revision into documents. It changes nothing but the
-// follower's documents and the record's revision, and not even those with an
-// error.
+// build renders the record's newest revision into documents. It changes nothing but
+// the follower's documents, and not even those with an error.
 func (f *follower) build(ctx context.Context, record *hubv1.Sync) error {
 	f.rendering.Lock()
 	defer f.rendering.Unlock()
 	// Rendering leaves tens of megabytes of garbage that an idle hub would keep.
 	defer debug.FreeOSMemory()
-	tree, err := f.git.Checkout(ctx, f.config.Ref)
+	// By its hash: the branch may have moved since it was verified.
+	tree, err := f.git.Checkout(ctx, fleet.Ref{Commit: record.LastAttemptedRevision})
 	if err != nil {
 		return err
 	}
@@ -34,7 +34,6 @@ func (f *follower) build(ctx context.Context, record *hubv1.Sync) error {
 			f.log.Error("checkout is not removed", "error", err)
 		}
 	}()
-	record.LastAttemptedRevision = tree.Revision
 	documents, err := f.render(ctx, tree)
 	if err != nil {
 		return fmt.Errorf("revision %s is not applied: %w", fleet.Short(tree.Revision), err)

@@ -72,7 +72,9 @@ type SyncConfig struct {
 	// URL of the repository: https without user information, or ssh.
 	URL string
 	GitConfig
-	Ref fleet.Ref
+	// Verify applies only what somebody known has signed; nil: anything.
+	Verify *VerifyConfig
+	Ref    fleet.Ref
 	// Path of the kustomization in the repository; its root where left out.
 	Path string
 	// Interval between two looks at the repository; 1m where left out.
@@ -118,8 +120,10 @@ type syncEntry struct {
 	Ref  struct {
 		Branch string `yaml:"branch"`
 		Tag    string `yaml:"tag"`
+		Semver string `yaml:"semver"`
 		Commit string `yaml:"commit"`
 	} `yaml:"ref"`
+	Verify   *verifyEntry `yaml:"verify"`
 	gitEntry `yaml:",inline"`
 	Path     string `yaml:"path"`
 	Interval string `yaml:"interval"`
@@ -174,8 +178,8 @@ func ParseConfig(file string, data []byte) (Config, error) {
 
 func (e syncEntry) config(dir string) (SyncConfig, error) {
 	out := SyncConfig{
-		Name: e.Name, URL: e.URL, Ref: fleet.Ref{Branch: e.Ref.Branch, Tag: e.Ref.Tag, Commit: e.Ref.Commit}, Path: e.Path,
-		GitConfig: e.gitEntry.config(dir), Allow: hubv1.Ceiling(e.Allow),
+		Name: e.Name, URL: e.URL, Ref: fleet.Ref(e.Ref), Path: e.Path,
+		GitConfig: e.gitEntry.config(dir), Verify: e.Verify.config(dir), Allow: hubv1.Ceiling(e.Allow),
 		Status: e.Status.config(dir), Webhook: e.Webhook.config(dir),
 	}
 	if e.Interval == "" {
@@ -222,6 +226,14 @@ func checkSyncs(syncs []SyncConfig) []error {
 		seen[c.Name] = true
 		for _, problem := range c.check(c.URL) {
 			say("%w", problem)
+		}
+		for _, problem := range c.Verify.check(c.Ref) {
+			say("%w", problem)
+		}
+		if c.Ref.Semver != "" {
+			if err := fleet.CheckRange(c.Ref.Semver); err != nil {
+				say("ref.semver: %w: write one such as >=1.0.0 <2.0.0", err)
+			}
 		}
 		if c.Ref.Commit != "" && !commitHash.MatchString(c.Ref.Commit) {
 			say("ref.commit must be 40 hexadecimal digits")

@@ -1,11 +1,15 @@
 package hub
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"os"
+	"path/filepath"
 	"strings"
+	"time"
 
+	"cloop.dev/cloop/apis/v1alpha1"
 	"cloop.dev/cloop/internal/fleet"
 	"cloop.dev/cloop/internal/secret"
 )
@@ -89,4 +93,62 @@ func (c GitConfig) auth() (fleet.Auth, error) {
 	auth.Passphrase = line(c.PassphraseFile, "file of the private key's passphrase")
 	auth.KnownHosts = read(c.KnownHostsFile, "file of known hosts")
 	return auth, errors.Join(problems...)
+}
+
+// VerifyConfig says what must be signed, and by whom.
+type VerifyConfig struct {
+	// Mode is as of a PoolSync: HEAD, which is the commit and the default, Tag, or
+	// TagAndHEAD.
+	Mode string
+	// SignersFile holds the public keys of those who may sign: armored PGP keys, SSH
+	// keys and lines as of OpenSSH's allowed_signers. It is read at each look.
+	SignersFile string
+}
+
+type verifyEntry struct {
+	Mode        string `yaml:"mode"`
+	SignersFile string `yaml:"signersFile"`
+}
+
+func (e *verifyEntry) config(dir string) *VerifyConfig {
+	if e == nil {
+		return nil
+	}
+	return &VerifyConfig{Mode: e.Mode, SignersFile: from(dir, e.SignersFile)}
+}
+
+// check names every problem of what is verified of a ref.
+func (c *VerifyConfig) check(ref fleet.Ref) (problems []error) {
+	if c == nil {
+		return nil
+	}
+	if c.SignersFile == "" {
+		problems = append(problems, errors.New("verify needs signersFile"))
+	}
+	switch c.Mode {
+	case "", v1alpha1.VerifyHead:
+	case v1alpha1.VerifyTag, v1alpha1.VerifyTagAndHead:
+		if ref.Commit != "" || ref.Tag == "" && ref.Semver == "" {
+			problems = append(problems, fmt.Errorf("verify.mode %s needs ref.tag or ref.semver", c.Mode))
+		}
+	default:
+		problems = append(problems, fmt.Errorf("verify.mode must be %s, %s or %s", v1alpha1.VerifyHead, v1alpha1.VerifyTag, v1alpha1.VerifyTagAndHead))
+	}
+	return problems
+}
+
+// verify says who signed a revision; empty where nobody has to.
+func (c SyncConfig) verify(ctx context.Context, git *fleet.Git, revision fleet.Revision, now time.Time) (by string, err error) {
+	if c.Verify == nil {
+		return "", nil
+	}
+	data, err := os.ReadFile(c.Verify.SignersFile)
+	if err != nil {
+		return "", fmt.Errorf("%w: read the file of signers: %w", fleet.ErrSource, err)
+	}
+	signers, err := fleet.ParseSigners(map[string][]byte{filepath.Base(c.Verify.SignersFile): data})
+	if err != nil {
+		return "", fmt.Errorf("%w: read verify.signersFile of the hub's configuration: %w", fleet.ErrSource, err)
+	}
+	return git.Verify(ctx, revision, fleet.VerifyMode(c.Verify.Mode, signers, now))
 }

@@ -25,6 +25,8 @@ sync:
   identityFile: key
   passphraseFile: /etc/hub/passphrase
   knownHostsFile: hosts
+  ref: {semver: ">=1.0.0 <2.0.0"}
+  verify: {mode: TagAndHEAD, signersFile: signers}
 retention: {logs: 36h, runs: 10d, runsPerProject: 0, tokens: 48h, audit: forever}
 projects: {caFile: git.pem, hosts: ["*.example.com"]}
 `
@@ -37,7 +39,8 @@ func TestTheConfiguration(t *testing.T) {
 		got.Ref.Branch != "main" || got.Allow.MaxRunners != 10 || config.Names[0] != "hub.example.com" {
 		t.Fatalf("parsed %+v", got)
 	}
-	if ssh := config.Syncs[1]; ssh.IdentityFile != "/etc/hub/key" || ssh.PassphraseFile != "/etc/hub/passphrase" || ssh.KnownHostsFile != "/etc/hub/hosts" {
+	if ssh := config.Syncs[1]; ssh.IdentityFile != "/etc/hub/key" || ssh.PassphraseFile != "/etc/hub/passphrase" || ssh.KnownHostsFile != "/etc/hub/hosts" ||
+		ssh.Ref.Semver != ">=1.0.0 <2.0.0" || ssh.Verify.SignersFile != "/etc/hub/signers" {
 		t.Fatalf("parsed %+v", ssh)
 	}
 	want := store.Retention{Logs: 36 * time.Hour, Runs: 10 * 24 * time.Hour, RunsPerProject: -1, Tokens: 48 * time.Hour, Audit: -1}
@@ -67,11 +70,12 @@ func TestEveryProblemOfAConfigurationIsNamed(t *testing.T) {
   url: https://git.example.com/x
 - {name: b, url: "ssh://git:pass@git.example.com/x"}
 - {name: c, url: "ssh://git@git.example.com/x", passphraseFile: x}
-- {name: d, url: "https://git.example.com/x", identityFile: x, bearerFile: x, passwordFile: x}
+- {name: d, url: "https://git.example.com/x", identityFile: x, bearerFile: x, passwordFile: x, ref: {semver: newest}, verify: {mode: tag}}
+- {name: e, url: "https://git.example.com/x", verify: {mode: Tag, signersFile: x}}
 retention: {logs: soon, runs: 99999d, runners: 3h, tokens: 1h, audit: -5d, runsPerProject: -1}
 projects: {hosts: ["git["]}
 `))
-	for _, want := range []string{"lowercase", "https", `"soon"`, "40 hexadecimal", "at least 1s", "passwordFile", "no pattern", "negative", "carries a password", "an ssh url needs identityFile and knownHostsFile", "passphraseFile needs identityFile", "are for an ssh url", "keep one", "another sync", "hub.yaml",
+	for _, want := range []string{"lowercase", "https", `"soon"`, "40 hexadecimal", "at least 1s", "passwordFile", "no pattern", "negative", "carries a password", "an ssh url needs identityFile and knownHostsFile", "passphraseFile needs identityFile", "are for an ssh url", "keep one", "\"newest\" is no range", "verify.mode must be", "verify needs signersFile", "verify.mode Tag needs ref.tag or ref.semver", "another sync", "hub.yaml",
 		`retention.logs: "soon"`, `retention.runs: "99999d"`, "retention.runners: 3h is less", "retention.tokens: 1h", "retention.audit", "retention.runsPerProject", `projects.hosts: "git[" is no pattern`} {
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%v does not name %q", err, want)

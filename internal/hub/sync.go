@@ -114,6 +114,9 @@ type follower struct {
 	// built is the revision that documents come from; empty before the first.
 	built     string
 	documents []store.PoolDocument
+	// before is the revision that was looked at last, and rewritten what was said of
+	// the history that led to it; both are empty in a new process.
+	before, rewritten string
 	// refused is the newest revision that did not build or validate, and why: it
 	// is not built again unless somebody asks.
 	refused    string
@@ -266,23 +269,30 @@ func (f *follower) sync(ctx context.Context, record *hubv1.Sync) (string, error)
 	if err := f.open(); err != nil {
 		return "", err
 	}
-	revision, err := f.git.Resolve(ctx, f.config.Ref)
+	found, err := f.git.Follow(ctx, f.config.Ref, f.before)
 	if err != nil {
 		return "", err
 	}
+	revision := found.Commit
 	record.LastAttemptedRevision = revision
+	// Signers come and go, so this is asked at each look.
+	by, err := f.config.verify(ctx, f.git, found, f.clock.Now())
+	if err != nil {
+		return "", err
+	}
 	fresh := revision != f.built
 	if fresh && revision == f.refused {
 		return "", f.refusedErr
 	}
 	if fresh {
-		if err := f.build(ctx, record); err != nil {
+		err := f.build(ctx, record)
+		f.tellHistory(ctx, found)
+		if err != nil {
 			if !errors.Is(err, fleet.ErrSource) && ctx.Err() == nil {
 				f.refused, f.refusedErr = record.LastAttemptedRevision, err
 			}
 			return "", err
 		}
-		revision = record.LastAttemptedRevision
 		f.built = revision
 	}
 	applied, err := f.store.ApplyDocuments(ctx, f.config.Name, f.documents)
@@ -295,7 +305,19 @@ func (f *follower) sync(ctx context.Context, record *hubv1.Sync) (string, error)
 	if fresh {
 		f.metrics.synced.WithLabelValues(f.config.Name).Observe(f.clock.Since(began).Seconds())
 	}
-	return f.message(revision, applied), nil
+	return f.message(found, by, applied), nil
+}
+
+// tellHistory notes what was done to the branch or tag that is followed.
+func (f *follower) tellHistory(ctx context.Context, found fleet.Revision) {
+	said, err := f.git.Rewritten(ctx, f.before, found)
+	if err != nil {
+		f.log.Debug("sync does not know what became of the history", "before", f.before, "revision", found.String(), "error", err)
+	}
+	if said != "" {
+		f.log.Warn("sync sees history rewritten", "before", f.before, "revision", found.String())
+	}
+	f.before, f.rewritten = found.String(), said
 }
 
 // open opens the repository, again when its credential or certificates have
@@ -316,9 +338,20 @@ func (f *follower) open() error {
 	return nil
 }
 
-// message says what a revision's documents came to.
-func (f *follower) message(revision string, applied store.Applied) string {
-	text := fmt.Sprintf("%s at %s defines %s", f.config.Ref, fleet.Short(revision), count.Of(len(f.documents), "pool"))
+// message says what a revision's documents came to, and who signed it.
+func (f *follower) message(revision fleet.Revision, by string, applied store.Applied) string {
+	followed := f.config.Ref
+	if revision.Tag != "" {
+		// A range has come to one of its tags.
+		followed = fleet.Ref{Tag: revision.Tag}
+	}
+	text := fmt.Sprintf("%s at %s defines %s", followed, fleet.Short(revision.Commit), count.Of(len(f.documents), "pool"))
+	if by != "" {
+		text += "; signed by " + by
+	}
+	if f.rewritten != "" {
+		text += "; " + f.rewritten
+	}
 	for _, part := range []struct {
 		names []string
 		what  string

@@ -6,7 +6,10 @@ import (
 	"strings"
 	"testing"
 
+	"golang.org/x/crypto/ssh"
+
 	"cloop.dev/cloop/apis/hubv1"
+	"cloop.dev/cloop/internal/fleet"
 	"cloop.dev/cloop/internal/fleet/fleettest"
 	"cloop.dev/cloop/internal/hub"
 )
@@ -41,5 +44,57 @@ func TestASyncOverSSH(t *testing.T) {
 	f.synced(revision, hubv1.SyncReady)
 	if got := f.get("demo").MaxRunners; got != 5 {
 		t.Errorf("demo has %d runners at most", got)
+	}
+}
+
+func TestASyncOfSignedTags(t *testing.T) {
+	alice := fleettest.Ed25519Key(t)
+	sign := fleettest.SSHSign(t, alice, "git")
+	signers := fileOf(t, "alice@example.com "+string(ssh.MarshalAuthorizedKey(alice.PublicKey())))
+	f := follow(t, func(c *hub.SyncConfig) {
+		c.Ref, c.Verify = fleet.Ref{Semver: ">=1.0.0 <2.0.0"}, &hub.VerifyConfig{Mode: "Tag", SignersFile: signers}
+	})
+	first := f.commit(map[string]string{"hub/demo.yaml": hubPool("demo", 5, "Revoke", "")})
+	f.git.SignedTag("fleet", "v1.0.0", "", first, sign)
+	f.git.SignedTag("fleet", "v2.0.0", "", first, nil)
+	if s := f.synced(first, hubv1.SyncReady); !strings.Contains(s.Message, "tag v1.0.0 at") || !strings.Contains(s.Message, "signed by alice@example.com (ssh-ed25519") {
+		t.Errorf("it says %s", s.Message)
+	}
+	second := f.commit(map[string]string{"hub/demo.yaml": hubPool("demo", 6, "Revoke", "")})
+	f.git.SignedTag("fleet", "v1.1.0", "", second, nil)
+	if s := f.synced(second, hubv1.SyncFailed); !strings.Contains(s.Message, "verify tag v1.1.0") || !strings.Contains(s.Message, "it is not signed") || s.LastAppliedRevision != first {
+		t.Errorf("it says %s", s.Message)
+	}
+	if got := f.get("demo").MaxRunners; got != 5 {
+		t.Errorf("demo has %d runners at most", got)
+	}
+	// A look that comes to the same refuses it again.
+	f.synced(second, hubv1.SyncFailed)
+	f.git.SignedTag("fleet", "v1.2.0", "", second, sign)
+	f.synced(second, hubv1.SyncReady)
+	if got := f.get("demo").MaxRunners; got != 6 {
+		t.Errorf("demo has %d runners at most", got)
+	}
+}
+
+func TestASyncSaysThatHistoryWasRewritten(t *testing.T) {
+	f := follow(t, nil)
+	first := f.commit(map[string]string{"hub/demo.yaml": hubPool("demo", 5, "Revoke", "")})
+	f.synced(first, hubv1.SyncReady)
+	second := f.git.Replace("fleet", map[string]string{"hub/kustomization.yaml": kustomization("keep.yaml"), "hub/keep.yaml": hubPool("keep", 4, "Orphan", "")})
+	s := f.synced(second, hubv1.SyncReady)
+	if !strings.Contains(s.Message, "the history of branch main was rewritten: "+fleet.Short(first)+" is no ancestor of "+fleet.Short(second)) {
+		t.Errorf("it says %s", s.Message)
+	}
+	third := f.commit(map[string]string{"hub/keep.yaml": hubPool("keep", 3, "Orphan", "")})
+	if s := f.synced(third, hubv1.SyncReady); strings.Contains(s.Message, "rewritten") {
+		t.Errorf("it says %s", s.Message)
+	}
+	f.git.CommitTo("fleet", "other", nil)
+	f.git.DeleteBranch("fleet", "main")
+	must(t)(f.admin.ReconcileSync(f.ctx(), "fleet"))
+	gone := until(t, f.admin.WatchSync(f.ctx(), "fleet"), "the sync failed", func(s hubv1.Sync) bool { return s.State == hubv1.SyncFailed })
+	if !strings.Contains(gone.Message, "there is no branch main any more") || gone.LastAppliedRevision != third {
+		t.Errorf("it says %s", gone.Message)
 	}
 }

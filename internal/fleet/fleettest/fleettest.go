@@ -141,6 +141,27 @@ func (s *Server) Tag(repository, tag, revision string) {
 	s.git(s.Path(repository), "tag", "-f", "-a", "-m", tag, tag, revision)
 }
 
+// SetBranch has a branch name a commit, whatever it named.
+func (s *Server) SetBranch(repository, branch, commit string) {
+	s.t.Helper()
+	s.git(s.Path(repository), "update-ref", "refs/heads/"+branch, commit)
+}
+
+// Merge has branch main name a merge of itself and another commit.
+func (s *Server) Merge(repository, other string) string {
+	s.t.Helper()
+	path := s.Path(repository)
+	merged := s.git(path, "commit-tree", "main^{tree}", "-p", other, "-p", s.git(path, "commit-tree", "main^{tree}", "-p", "main", "-m", "Change"), "-m", "Merge")
+	s.SetBranch(repository, "main", merged)
+	return merged
+}
+
+// Forget removes what no branch and no tag leads to.
+func (s *Server) Forget(repository string) {
+	s.t.Helper()
+	s.git(s.Path(repository), "gc", "-q", "--prune=now")
+}
+
 // DeleteBranch removes a branch.
 func (s *Server) DeleteBranch(repository, branch string) {
 	s.t.Helper()
@@ -179,9 +200,20 @@ func writeFile(path, content string) error {
 // it printed.
 func (s *Server) git(dir string, args ...string) string {
 	s.t.Helper()
+	return s.gitWith(dir, "", args...)
+}
+
+// store writes an object as it is, whatever is wrong with it.
+func (s *Server) store(dir, kind, content string) string {
+	s.t.Helper()
+	return s.gitWith(dir, content, "hash-object", "-t", kind, "-w", "--literally", "--stdin")
+}
+
+func (s *Server) gitWith(dir, stdin string, args ...string) string {
+	s.t.Helper()
 	cmd := exec.CommandContext(s.t.Context(), "git", args...)
 	cmd.Dir = dir
-	cmd.Env = gitEnvironment()
+	cmd.Env, cmd.Stdin = gitEnvironment(), strings.NewReader(stdin)
 	out, err := cmd.CombinedOutput()
 	if err != nil {
 		s.t.Fatalf("git %s: %v\n%s", strings.Join(args, " "), err, out)
