@@ -59,6 +59,7 @@ func TestStory(t *testing.T) {
 		t.Errorf("a second up changed the processes:\n%v\n%v", before, after)
 	}
 	expectFinalState(t, system)
+	expectNoCredentials(t, system)
 }
 
 // TestStoryWithCrashes kills a part at a random moment of every step, and

@@ -14,6 +14,7 @@ import (
 
 	"cloop.dev/cloop/e2e/watchdog"
 	"cloop.dev/cloop/internal/dev"
+	"cloop.dev/cloop/internal/postgrestest"
 )
 
 // binary builds cloop once for all tests of the package.
@@ -42,11 +43,18 @@ var binary = sync.OnceValues(func() (string, error) {
 
 func TestMain(m *testing.M) {
 	watchdog.Run(func(dir string) error { return dev.Down(context.Background(), dir) })
-	code := m.Run()
+	postgrestest.Main(tests{m})
+}
+
+// tests removes the binary behind them.
+type tests struct{ *testing.M }
+
+func (m tests) Run() int {
+	code := m.M.Run()
 	if name, err := binary(); err == nil {
 		_ = os.RemoveAll(filepath.Dir(name))
 	}
-	os.Exit(code)
+	return code
 }
 
 // up brings a system up for one test and takes it down after it, checking
@@ -101,7 +109,7 @@ func checkLogs(t testing.TB, dir string) {
 			t.Error(err)
 			continue
 		}
-		for _, bad := range []string{"WARNING: DATA RACE", "panic: ", "cloop_pool1_", "cloop_run1_", "cloop_ses1_", "cloop_adm1_"} {
+		for _, bad := range []string{"WARNING: DATA RACE", "panic: ", "cloop_pool1_", "cloop_run1_", "cloop_ses1_", "cloop_adm1_", "cloop_usr1_"} {
 			if at := bytes.Index(content, []byte(bad)); at >= 0 {
 				t.Errorf("%s has %q: %s", filepath.Base(log), bad, excerpt(content, at))
 			}

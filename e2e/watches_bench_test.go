@@ -1,13 +1,10 @@
 package e2e
 
 import (
-	"bufio"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -55,64 +52,12 @@ func BenchmarkIdleWatches(b *testing.B) {
 	}
 }
 
-// servedHub is `cloop hub serve`.
-type servedHub struct {
-	pid      int
-	url, pin string
-	admin    *hubclient.Client
-	stop     func()
-}
-
 // serveHub starts a hub whose runners need no heartbeat for a day.
 func serveHub(b *testing.B) servedHub {
 	b.Helper()
-	name, err := binary()
-	if err != nil {
-		b.Fatal(err)
-	}
 	dir := b.TempDir()
-	token := filepath.Join(dir, "token")
-	command := exec.Command(name, "hub", "serve", "--data-dir", filepath.Join(dir, "hub"), "--addr", "127.0.0.1:0", "--admin-token-file", token,
+	return startHub(b, filepath.Join(dir, "token"), "--data-dir", filepath.Join(dir, "hub"),
 		"--lease", "24h", "--heartbeat-interval", "1h", "--idle-retire", "24h", "--token-ttl", "1h")
-	lines, err := command.StderrPipe()
-	if err != nil {
-		b.Fatal(err)
-	}
-	if err := command.Start(); err != nil {
-		b.Fatal(err)
-	}
-	h := servedHub{pid: command.Process.Pid}
-	h.stop = sync.OnceFunc(func() {
-		_ = command.Process.Signal(os.Interrupt)
-		_ = command.Wait()
-	})
-	b.Cleanup(h.stop)
-	scanner := bufio.NewScanner(lines)
-	for h.url == "" && scanner.Scan() {
-		var line struct{ Msg, Address, Pin string }
-		if json.Unmarshal(scanner.Bytes(), &line) == nil && line.Msg == "hub serves" {
-			h.url, h.pin = "https://"+line.Address, line.Pin
-		}
-	}
-	go func() {
-		for scanner.Scan() { //nolint:revive // a full pipe would stop the hub
-		}
-	}()
-	text, err := os.ReadFile(token)
-	if err != nil {
-		b.Fatal(err)
-	}
-	h.admin = h.client(b, strings.TrimSpace(string(text)))
-	return h
-}
-
-func (h servedHub) client(b *testing.B, token string) *hubclient.Client {
-	b.Helper()
-	c, err := hubclient.New(hubclient.Options{URL: h.url, Pin: h.pin, Token: secret.New(token), Timeout: time.Minute})
-	if err != nil {
-		b.Fatal(err)
-	}
-	return c
 }
 
 // watchAll opens the watches, and returns when each has its first snapshot.

@@ -12,6 +12,7 @@ import (
 
 	"cloop.dev/cloop/apis/hubv1"
 	"cloop.dev/cloop/apis/v1alpha1"
+	"cloop.dev/cloop/internal/secret"
 )
 
 // DefinitionOf is a HubPool as the hub keeps it, normalised: defaults filled in,
@@ -95,7 +96,8 @@ func CrossSurface(pool *v1alpha1.ExecutorPool, hub hubv1.Pool) []v1alpha1.DriftE
 	add := func(path string, atHub, inCluster any) {
 		entries = append(entries, v1alpha1.DriftEntry{
 			Kind: v1alpha1.ExecutorPoolKind, Namespace: pool.Namespace, Name: pool.Name,
-			Path: path, Cause: v1alpha1.DriftRuleBroken, Hub: canonical(atHub), Cluster: canonical(inCluster),
+			Path: secret.Redact(path), Cause: v1alpha1.DriftRuleBroken,
+			Hub: secret.Redact(canonical(atHub)), Cluster: secret.Redact(canonical(inCluster)),
 		})
 	}
 	if name := pool.HubPoolName(); name != hub.Name {
