@@ -113,6 +113,9 @@ func (c *canary) plantFiles() {
 	config := filepath.Join(c.system.Dir, "hub.yaml")
 	text, err := os.ReadFile(config)
 	c.must(err)
+	if bytes.Count(text, []byte("\nprojects:\n")) != 1 {
+		c.Fatalf("the hub's configuration has another form:\n%s", text)
+	}
 	more := fmt.Sprintf(`    username: bot
     passwordFile: %s
     webhook: {forge: github, secretFile: %s}
@@ -423,7 +426,7 @@ func (c *canary) watchProcesses() (stop func()) {
 	done := make(chan struct{})
 	var watching sync.WaitGroup
 	watching.Go(func() {
-		for tick := time.NewTicker(20 * time.Millisecond); ; {
+		for tick := time.NewTicker(50 * time.Millisecond); ; {
 			c.processes()
 			select {
 			case <-done:
