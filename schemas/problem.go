@@ -67,6 +67,13 @@ type Problem struct {
 	Hint string `json:"hint,omitempty"`
 }
 
+// uncheckedRules is the API server's remark on an object with other errors.
+const uncheckedRules = "Invalid value: null: some validation rules were not checked because the object was invalid; correct the existing errors to complete validation"
+
+// Unchecked says whether the problem is only that rules wait for others to be
+// corrected.
+func (p Problem) Unchecked() bool { return p.Rule == RuleCEL && p.Message == uncheckedRules }
+
 // String prints the problem on one line:
 // file:line:col: object: path: message (hint).
 func (p Problem) String() string {

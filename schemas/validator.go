@@ -226,7 +226,7 @@ func (c *verdict) validate() {
 		return
 	}
 	if blocking(metadata) || blocking(errs) {
-		c.warn(RuleCEL, "", "Invalid value: null: some validation rules were not checked because the object was invalid; correct the existing errors to complete validation")
+		c.warn(RuleCEL, "", uncheckedRules)
 		return
 	}
 	c.addErrors(RuleCEL, c.rules(ctx))

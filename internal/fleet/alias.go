@@ -19,6 +19,9 @@ type aliases struct{ total int }
 // add refuses a file whose aliases, with those before, stand for too much. Text
 // that is no YAML has none.
 func (a *aliases) add(name string, data []byte) error {
+	if tooDeep(data) {
+		return fmt.Errorf("%w: %s is nested more than %d levels deep", errFile, name, maxDepth)
+	}
 	if !bytes.ContainsRune(data, '&') || !bytes.ContainsRune(data, '*') {
 		return nil
 	}

@@ -371,6 +371,8 @@ func (c *checker) verdict(o *renderedObject) []schemas.Problem {
 		return []schemas.Problem{o.locate(problem)}
 	}
 	problems := append(c.validator.Validate(o.Document), applied(o.Object)...)
+	// That rules wait for the rest to be right is no finding: there is one already.
+	problems = slices.DeleteFunc(problems, schemas.Problem.Unchecked)
 	for i := range problems {
 		// A document that is its only layer has positions of its own.
 		if len(o.layers) > 0 || o.variables != nil || problems[i].Rule == schemas.RuleMetadata {

@@ -3,6 +3,7 @@ package fleet
 import (
 	"fmt"
 	"net/url"
+	"slices"
 	"strings"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -32,13 +33,20 @@ func hubPoolField(obj *unstructured.Unstructured) string {
 // between applies the rules that join the two halves of a pool.
 func (c *checker) between() {
 	defined := c.definitions()
-	served := map[string]bool{}
+	served := map[*half]bool{}
 	for _, pool := range c.pools {
-		served[pool.hubPool] = true
-		hub, ok := defined[pool.hubPool]
+		hubs := hubsOf(pool, defined[pool.hubPool])
+		for _, hub := range hubs {
+			served[hub] = true
+		}
 		switch {
-		case ok:
-			c.compareHalves(pool, hub)
+		case len(hubs) > 0:
+			c.compareHalves(pool, hubs)
+		case len(defined[pool.hubPool]) > 0:
+			hub := defined[pool.hubPool][0]
+			served[hub] = true
+			c.find(pool.subject, pool.problem(RuleHubURLDisagrees, "spec.hubURL", fmt.Sprintf("the HubPool is pushed to %s (%s:%d)", hub.hubURL, hub.file, hub.line)))
+			c.compareHalves(pool, defined[pool.hubPool])
 		case len(c.hubPools) > 0:
 			c.find(pool.subject, pool.problem(RulePoolWithoutHubPool, pool.field, fmt.Sprintf("no HubPool defines hub pool %s", pool.hubPool)))
 		}
@@ -47,17 +55,19 @@ func (c *checker) between() {
 	if len(c.pools) == 0 {
 		return
 	}
-	for name, hub := range defined {
-		if !served[name] {
-			c.find(hub.subject, hub.problem(RuleHubPoolWithoutPool, "metadata.name", fmt.Sprintf("no ExecutorPool serves hub pool %s", name)))
+	for name, hubs := range defined {
+		for _, hub := range hubs {
+			if !served[hub] {
+				c.find(hub.subject, hub.problem(RuleHubPoolWithoutPool, "metadata.name", fmt.Sprintf("no ExecutorPool serves hub pool %s", name)))
+			}
 		}
 	}
 }
 
-// definitions: hub pool → the first HubPool that defines it. Each hub has a root
-// of its own, so that two roots may define the same.
-func (c *checker) definitions() map[string]*half {
-	defined, inRoot := map[string]*half{}, map[[2]string]*half{}
+// definitions: hub pool → the HubPools that define it, one for each root: each hub
+// has a root of its own, so that two roots may define the same.
+func (c *checker) definitions() map[string][]*half {
+	defined, inRoot := map[string][]*half{}, map[[2]string]*half{}
 	for _, hub := range c.hubPools {
 		key := [2]string{hub.root, hub.hubPool}
 		if first, ok := inRoot[key]; ok {
@@ -65,26 +75,38 @@ func (c *checker) definitions() map[string]*half {
 			continue
 		}
 		inRoot[key] = hub
-		if defined[hub.hubPool] == nil {
-			defined[hub.hubPool] = hub
-		}
+		defined[hub.hubPool] = append(defined[hub.hubPool], hub)
 	}
 	return defined
 }
 
-// compareHubs holds the clusters of each hub pool to one hub: that of its
-// HubPool, or else that of the first cluster.
-func (c *checker) compareHubs(defined map[string]*half) {
+// hubsOf are the definitions that may be of the pool's hub: those that are pushed
+// to its address, or else those that some hub reads from Git, which do not say
+// which hub that is.
+func hubsOf(pool *half, defined []*half) []*half {
+	var pushed, read []*half
+	address := HubAddress(pool.hubURL)
+	for _, hub := range defined {
+		switch {
+		case hub.hubURL == "" || address == "":
+			read = append(read, hub)
+		case HubAddress(hub.hubURL) == address:
+			pushed = append(pushed, hub)
+		}
+	}
+	if len(pushed) > 0 {
+		return pushed
+	}
+	return read
+}
+
+// compareHubs holds the clusters of each hub pool to one hub, where the repository
+// defines the pool for one at most and does not say which.
+func (c *checker) compareHubs(defined map[string][]*half) {
 	first := map[string]*half{}
 	for _, pool := range c.pools {
-		address := HubAddress(pool.hubURL)
-		if address == "" {
-			continue
-		}
-		if hub := defined[pool.hubPool]; hub != nil && hub.hubURL != "" {
-			if HubAddress(hub.hubURL) != address {
-				c.find(pool.subject, pool.problem(RuleHubURLDisagrees, "spec.hubURL", fmt.Sprintf("the HubPool is pushed to %s (%s:%d)", hub.hubURL, hub.file, hub.line)))
-			}
+		address, hubs := HubAddress(pool.hubURL), defined[pool.hubPool]
+		if address == "" || len(hubs) > 1 || len(hubs) == 1 && hubs[0].hubURL != "" {
 			continue
 		}
 		before := first[pool.hubPool]
@@ -106,13 +128,21 @@ func HubAddress(text string) string {
 	return address.String()
 }
 
-func (c *checker) compareHalves(pool, hub *half) {
-	if pool.limited && hub.limited && pool.maximum > hub.maximum {
-		c.find(pool.subject, pool.problem(RuleMaximumAboveHub, "spec.maxRunners", fmt.Sprintf("%d is above the hub pool's maxRunners %d (%s:%d)", pool.maximum, hub.maximum, hub.file, hub.line)))
+func (c *checker) compareHalves(pool *half, hubs []*half) {
+	// Whichever of them it is: what agrees with one may be as it should.
+	first := hubs[0]
+	above := func(hub *half) bool { return hub.limited && pool.maximum > hub.maximum }
+	if pool.limited && all(hubs, above) {
+		c.find(pool.subject, pool.problem(RuleMaximumAboveHub, "spec.maxRunners", fmt.Sprintf("%d is above the hub pool's maxRunners %d (%s:%d)", pool.maximum, first.maximum, first.file, first.line)))
 	}
 	for key, value := range pool.labels {
-		if of, ok := hub.labels[key]; ok && of != value {
-			c.find(pool.subject, pool.problem(RuleLabelsDisagree, labelPath(key), fmt.Sprintf("%q is %q at the hub pool (%s:%d)", value, of, hub.file, hub.line)))
+		other := func(hub *half) bool { of, ok := hub.labels[key]; return ok && of != value }
+		if all(hubs, other) {
+			c.find(pool.subject, pool.problem(RuleLabelsDisagree, labelPath(key), fmt.Sprintf("%q is %q at the hub pool (%s:%d)", value, first.labels[key], first.file, first.line)))
 		}
 	}
+}
+
+func all(hubs []*half, so func(*half) bool) bool {
+	return !slices.ContainsFunc(hubs, func(hub *half) bool { return !so(hub) })
 }

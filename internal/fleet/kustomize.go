@@ -208,7 +208,7 @@ func (b *builder) run(dir string, replaced map[string][]byte) (resmap.ResMap, er
 // files are those of the tree as a run sees them.
 func (b *builder) files(replaced map[string][]byte) (boundedFiles, error) {
 	secure, err := filesys.MakeFsOnDiskSecure(b.dir)
-	return boundedFiles{FileSystem: secure, aliased: &aliases{}, replaced: replaced}, err
+	return boundedFiles{FileSystem: secure, top: b.dir, aliased: &aliases{}, replaced: replaced}, err
 }
 
 func (b *builder) runOver(dir string, files kfilesys.FileSystem) (resources resmap.ResMap, err error) {
@@ -237,6 +237,8 @@ func (b *builder) runOver(dir string, files kfilesys.FileSystem) (resources resm
 // large, and has no aliases beyond the bounds.
 type boundedFiles struct {
 	kfilesys.FileSystem
+	// top is the repository's directory.
+	top     string
 	// aliased counts the aliases of what is read; nil: nobody does.
 	aliased *aliases
 	// replaced: see run.
@@ -252,6 +254,9 @@ func (f boundedFiles) isReplaced(name string) bool {
 func (f boundedFiles) ReadFile(name string) ([]byte, error) {
 	if f.isReplaced(name) {
 		return f.replaced[filepath.Clean(name)], nil
+	}
+	if inGitDirectory(f.top, name) {
+		return nil, fmt.Errorf("%s: %w", filepath.Base(name), errGitDirectory)
 	}
 	if info, err := os.Stat(name); err == nil {
 		// Such as what a generator takes in; the scan has bounded the rest.

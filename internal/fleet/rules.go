@@ -80,7 +80,7 @@ var rules = map[string]Rule{
 	RuleEmptyRoot: {Severity: schemas.SeverityError, Fixed: true, Meaning: "A kustomization renders nothing. Hub and PoolSync take that for an accident and change nothing.",
 		Remedy: "list its resources; to remove the last pool, revoke it at the hub and delete the PoolSync"},
 	RuleTooLarge: {Severity: schemas.SeverityError, Fixed: true, Meaning: "The root is larger or deeper than what is rendered.",
-		Remedy: "split it"},
+		Remedy: "split it, or write it flatter"},
 	RuleUnresolvedVariable: {Severity: schemas.SeverityError, Fixed: true, Meaning: "A variable has neither a value nor a default. What it stands for cannot be checked, and no PoolSync applies it.",
 		Remedy: "set it in spec.substitute of the PoolSync that applies this, give --substitute FILE, or write ${NAME:=default}; $${NAME} is the text itself"},
 	RuleSubstitution: {Severity: schemas.SeverityError, Fixed: true, Meaning: "The variables of an object cannot be replaced, or what they make of it is no object.",

@@ -9,6 +9,7 @@ import (
 	"io/fs"
 	"os"
 	"path"
+	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
@@ -173,6 +174,9 @@ func readBounded(root *os.Root, name string) ([]byte, error) {
 
 // read reads a file within the bounds.
 func (s *scan) read(name string) ([]byte, error) {
+	if top := s.root.Name(); inGitDirectory(top, filepath.Join(top, filepath.FromSlash(name))) {
+		return nil, errGitDirectory
+	}
 	data, err := readBounded(s.root, name)
 	if err != nil {
 		return nil, err

@@ -1,7 +1,6 @@
 package fleet
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -9,6 +8,7 @@ import (
 	"maps"
 	"os"
 	"path"
+	"regexp"
 	"slices"
 	"strings"
 	"unicode/utf8"
@@ -202,7 +202,7 @@ func (s *survey) references(dir, file string) {
 	s.components[dir] = k.Kind == types.ComponentKind
 	refer := func(name string) {
 		if name = path.Join(dir, name); name != dir {
-			s.referred[name] = true
+			s.referred[name], s.referred[s.b.real(name)] = true, true
 			s.refers[dir] = append(s.refers[dir], name)
 		}
 	}
@@ -331,8 +331,13 @@ func (s *survey) ours(file string) (size int64, ours bool) {
 	if err != nil {
 		return 0, len(s.kustomizations) == 0 && !errors.Is(err, errBounds)
 	}
-	return int64(len(data)), bytes.Contains(data, []byte("cloop.dev/"))
+	return int64(len(data)), ourDocument.Match(data)
 }
+
+// ourDocument is found in what is, or is meant to be, a document of cloop.dev: the
+// names of the fields may be misspelt. Texts that only speak of cloop.dev, such as
+// the label in a chart's values, have none.
+var ourDocument = regexp.MustCompile(`(?i)\bapi[-_]?version["']?\s*:\s*["']?cloop\.dev\b|\bkind["']?\s*:\s*["']?(ExecutorPool|HubPool|PoolSync)\b`)
 
 // expand makes roots of the paths that were asked for. A directory with
 // kustomizations below it, and none in it, is as many roots; what lies outside
@@ -364,7 +369,7 @@ func (b *builder) expand(ctx context.Context, paths []string) (roots []root, pro
 			if err != nil {
 				return nil, nil, err
 			}
-			found = b.linkedRoots(together(found, appliers, clean), appliers, clean)
+			found = b.appliedRoots(together(found, appliers, clean), appliers, clean)
 			problems = append(problems, s.problems...)
 		}
 		for _, r := range found {

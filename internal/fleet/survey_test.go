@@ -89,9 +89,9 @@ func TestRootsOverLinks(t *testing.T) {
 		files map[string]string
 		want  []string
 	}{
-		"a kustomization":   {"./clusters/us", sound(), []string{"clusters/eu: 1", "hub: 1", ".: 1", "clusters/us: 1"}},
+		"a kustomization":   {"./clusters/us", sound(), []string{"hub: 1", ".: 1", "clusters/us: 1"}},
 		"a plain directory": {"./clusters/us", map[string]string{"hub/p.yaml": hubPool, "clusters/eu/gpu.yaml": basePool}, []string{".: 1", "clusters/eu: 1", "hub: 1", "clusters/us: 1"}},
-		"below a link":      {"all/eu", with(sound(), map[string]string{"clusters/eu/sa.yaml": "# nothing\n"}), []string{"clusters/eu: 1", "hub: 1", ".: 1", "all/eu: 1"}},
+		"below a link":      {"all/eu", with(sound(), map[string]string{"clusters/eu/sa.yaml": "# nothing\n"}), []string{"hub: 1", ".: 1", "all/eu: 1"}},
 		"a link to nothing": {"clusters/gone", sound(), []string{"clusters/eu: 1", "hub: 1", ".: 1"}},
 	} {
 		t.Run(name, func(t *testing.T) {

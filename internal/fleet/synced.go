@@ -27,11 +27,18 @@ type synced struct {
 
 func syncOf(obj *unstructured.Unstructured) *synced {
 	where, _, _ := unstructured.NestedString(obj.Object, "spec", "path")
-	own, _, _ := unstructured.NestedFieldNoCopy(obj.Object, "spec", "source")
+	ref, _, _ := unstructured.NestedMap(obj.Object, "spec", "source", "git", "ref")
 	flux, _, _ := unstructured.NestedFieldNoCopy(obj.Object, "spec", "sourceRef")
 	address, _, _ := unstructured.NestedString(obj.Object, "spec", "source", "git", "url")
-	// What comes from JSON always encodes.
-	source, _ := json.Marshal([]any{own, flux})
+	repository := ""
+	if address != "" {
+		repository = repositoryOf(address)
+		if len(ref) == 0 {
+			ref = map[string]any{"branch": "main"}
+		}
+	}
+	// Whoever reads it with which credential. What comes from JSON always encodes.
+	source, _ := json.Marshal([]any{repository, ref, flux})
 	return &synced{path: WithinRepository(where), source: string(source), url: address, namespace: obj.GetNamespace()}
 }
 
@@ -155,4 +162,4 @@ func (f *facts) in(namespace string) string {
 }
 
 // serves is equal for ExecutorPools that would serve one hub pool.
-func (h *half) serves() string { return h.hubURL + "|" + h.hubPool }
+func (h *half) serves() string { return HubAddress(h.hubURL) + "|" + h.hubPool }

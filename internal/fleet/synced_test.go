@@ -36,7 +36,7 @@ func TestCheckOfSeveralPoolSyncs(t *testing.T) {
 		"one path":                        {syncing("a", "./clusters/eu", here) + syncing("b", "clusters/eu/", here), nil, twice},
 		"two repositories":                {syncing("a", "./clusters/eu", here) + syncing("b", "./clusters/eu", there), nil, nil},
 		"a base of the other":             {syncing("a", "./clusters/eu", here) + syncing("b", "./pools/base", here), map[string]string{"clusters/eu/kustomization.yaml": "namespace: cloop-fleet\nresources: [../../pools/base]\n"}, twice},
-		"a base, elsewhere":               {syncing("a", "./clusters/eu", here) + syncing("b", "./pools/base", here), nil, nil},
+		"a base, elsewhere":               {syncing("a", "./clusters/eu", here) + syncing("b", "./pools/base", here), nil, []string{"duplicate-pool pools/base/gpu.yaml:5:3 metadata.name"}},
 		"a path that is nowhere":          {syncing("a", "./nowhere", here) + syncing("b", "./nowhere/else", here), map[string]string{".git/HEAD": "ref: refs/heads/main\n"}, []string{"path-not-found bootstrap/syncs.yaml:5:3 spec.path", "path-not-found bootstrap/syncs.yaml:12:3 spec.path"}},
 		"a path of no clone":              {syncing("a", "./nowhere", here), nil, nil},
 		"a path of another repository":    {syncing("a", "./clusters/eu", here) + syncing("b", "./nowhere", there), nil, nil},

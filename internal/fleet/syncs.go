@@ -3,9 +3,9 @@ package fleet
 import (
 	"cmp"
 	"context"
-	"io/fs"
 	"maps"
 	"path"
+	"path/filepath"
 	"slices"
 	"strings"
 
@@ -222,34 +222,50 @@ func variants(appliers []applier, root string, given *Variables) []variant {
 		all = append(all, variant{a.object, v})
 	}
 	if len(all) == 0 {
+		// Whatever applies the whole of a repository may mean another one, but has
+		// the values of what nothing else of this applies.
+		for i := range appliers {
+			if a := &appliers[i]; a.plain && a.path == "." && a.variables != nil {
+				all = append(all, variant{a.object, a.variables.Over(given)})
+			}
+		}
+	}
+	if len(all) == 0 {
 		empty := &Variables{values: map[string]variable{}}
 		all = append(all, variant{variables: empty.Over(given)})
 	}
 	return all
 }
 
-// linkedRoots adds the kustomizations that are applied by a path over a symbolic
-// link: a build follows it, a search for roots does not.
-func (b *builder) linkedRoots(roots []root, appliers []applier, top string) []root {
+// appliedRoots adds the kustomizations that are applied though another refers to
+// them, or by a path over a symbolic link, which a search for roots does not follow.
+// What is reached over a link alone is no root at its real place.
+func (b *builder) appliedRoots(roots []root, appliers []applier, top string) []root {
 	for _, a := range appliers {
-		if a.plain || top != "." && !strings.HasPrefix(a.path, top+"/") || slices.ContainsFunc(roots, func(r root) bool { return r.path == a.path }) || !b.linked(a.path) {
+		if a.plain || top != "." && !strings.HasPrefix(a.path, top+"/") || slices.ContainsFunc(roots, func(r root) bool { return r.path == a.path }) {
 			continue
 		}
-		if clean, kustomization, err := b.find(a.path); err == nil && kustomization != "" {
-			roots = append(roots, root{path: clean, kustomization: kustomization})
+		clean, kustomization, err := b.find(a.path)
+		if err != nil || kustomization == "" {
+			continue
 		}
+		if real := b.real(a.path); real != a.path && !slices.ContainsFunc(appliers, func(other applier) bool { return other.path == real }) {
+			roots = slices.DeleteFunc(roots, func(r root) bool { return r.path == real })
+		}
+		roots = append(roots, root{path: clean, kustomization: kustomization})
 	}
 	return roots
 }
 
-// linked says whether a path leads over a symbolic link.
-func (b *builder) linked(name string) bool {
-	for ; name != "."; name = path.Dir(name) {
-		if info, err := b.root.Lstat(name); err == nil && info.Mode()&fs.ModeSymlink != 0 {
-			return true
+// real is where a path of the repository leads to over symbolic links: itself
+// where there are none, and where it leads nowhere.
+func (b *builder) real(name string) string {
+	if real, err := filepath.EvalSymlinks(filepath.Join(b.dir, filepath.FromSlash(name))); err == nil {
+		if inner, err := filepath.Rel(b.dir, real); err == nil && filepath.IsLocal(inner) {
+			return filepath.ToSlash(inner)
 		}
 	}
-	return false
+	return name
 }
 
 // together makes one root of what lies in a plain directory that is applied as

@@ -1,0 +1,141 @@
+package fleet_test
+
+import (
+	"slices"
+	"strings"
+	"testing"
+
+	"cloop.dev/cloop/internal/fleet"
+)
+
+// hubPoolAt is a HubPool that a controller pushes to a hub.
+func hubPoolAt(url, maximum string) string {
+	return strings.Replace(hubPool, "maxRunners: 4", "maxRunners: "+maximum, 1) + "  hub: {url: \"" + url + "\", tokenSecretRef: {name: t}}\n"
+}
+
+// What an object of the repository has applied is a root, whoever else refers to it.
+func TestWhatIsAppliedIsARoot(t *testing.T) {
+	files := with(sound(), map[string]string{
+		"bootstrap/kustomization.yaml": "resources: [eu.yaml]\n", "bootstrap/eu.yaml": poolSync("eu", "./clusters/eu", ""),
+		"clusters/canary/kustomization.yaml": "resources: [../eu]\npatches: [{path: fewer.yaml}]\n",
+		"clusters/canary/fewer.yaml":         "apiVersion: cloop.dev/v1alpha1\nkind: ExecutorPool\nmetadata: {name: gpu, namespace: cloop-gpu}\nspec: {maxRunners: 2}\n",
+		"clusters/eu/larger.yaml":            strings.Replace(sound()["clusters/eu/larger.yaml"], "maxRunners: 3", "maxRunners: x", 1),
+	})
+	if got, want := places(check(t, files)), []string{"schema clusters/eu/larger.yaml:6:3 spec.maxRunners"}; !slices.Equal(got, want) {
+		t.Errorf("problems %q, want %q", got, want)
+	}
+}
+
+// Two hubs in one repository each have their own halves.
+func TestPoolsAreHeldToTheirOwnHub(t *testing.T) {
+	const prod, staging = "https://prod.example.com", "https://staging.example.com"
+	at := func(url, maximum string) string {
+		return strings.NewReplacer("https://cloop.example.com", url, "maxRunners: 4", "maxRunners: "+maximum).Replace(basePool)
+	}
+	pushed := map[string]string{
+		"hubs/prod/gpu.yaml": hubPoolAt(prod, "9"), "hubs/staging/gpu.yaml": hubPoolAt(staging, "2"),
+		"clusters/prod/gpu.yaml": at(prod, "9"), "clusters/staging/gpu.yaml": at(staging+":443", "2"),
+	}
+	read := with(map[string]string{}, pushed)
+	for name, maximum := range map[string]string{"hubs/prod/gpu.yaml": "9", "hubs/staging/gpu.yaml": "2"} {
+		read[name] = strings.Replace(hubPool, "maxRunners: 4", "maxRunners: "+maximum, 1)
+	}
+	clone := func(files, changes map[string]string) map[string]string {
+		return with(with(map[string]string{}, files), changes)
+	}
+	for name, test := range map[string]struct {
+		files map[string]string
+		want  []string
+	}{
+		"pushed":               {pushed, nil},
+		"read":                 {read, nil},
+		"above its own":        {clone(pushed, map[string]string{"clusters/staging/gpu.yaml": at(staging, "3")}), []string{"maximum-above-hub clusters/staging/gpu.yaml:10:3 spec.maxRunners"}},
+		"above all":            {clone(read, map[string]string{"clusters/prod/gpu.yaml": at(prod, "10")}), []string{"maximum-above-hub clusters/prod/gpu.yaml:10:3 spec.maxRunners"}},
+		"of no hub":            {clone(pushed, map[string]string{"clusters/staging/gpu.yaml": at("https://third.example.com", "2")}), []string{"hub-url-disagrees clusters/staging/gpu.yaml:7:3 spec.hubURL", "hubpool-without-pool hubs/staging/gpu.yaml:4:3 metadata.name"}},
+		"one hub, spelt twice": {clone(pushed, map[string]string{"clusters/prod/more.yaml": strings.Replace(at(strings.ToUpper(prod[:5])+prod[5:]+":443", "1"), "name: gpu", "name: other", 1) + "  hubPool: gpu\n"}), []string{"duplicate-pool clusters/prod/more.yaml:11:3 spec.hubPool"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			report := check(t, test.files)
+			if got := places(report); !slices.Equal(got, test.want) && len(got)+len(test.want) > 0 {
+				t.Errorf("problems %q, want %q: %v", got, test.want, report.Problems)
+			}
+		})
+	}
+}
+
+// Texts that only speak of cloop.dev make no fleet of the directory that they are
+// in; a document whose fields are misspelt does.
+func TestWhatOnlySpeaksOfUsIsNoFleet(t *testing.T) {
+	for name, test := range map[string]struct {
+		file string
+		ours bool
+	}{
+		"values of a chart": {"nodeSelector:\n  cloop.dev/pool: gpu\n", false},
+		"a compose file":    {"services:\n  a:\n    labels: [\"cloop.dev/project=web\"]\n", false},
+		"in a comment":      {"# see https://cloop.dev/docs\na: b\n", false},
+		"a document":        {"apiVersion: cloop.dev/v1alpha1\nkind: ExecutorPool\n", true},
+		"in quotes":         {"{\"apiVersion\": \"cloop.dev/v1alpha1\"}", true},
+		"of another case":   {"apiversion: cloop.dev/v1alpha1\n", true},
+		"without a version": {"kind: ExecutorPool\nmetadata: {name: x}\n", true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			files := with(sound(), map[string]string{"apps/web/values.yaml": test.file, "apps/web/other.yaml": "a: b\n"})
+			if report := check(t, files); report.Failed() != test.ours {
+				t.Errorf("problems %v", report.Problems)
+			}
+		})
+	}
+}
+
+// What Git keeps for itself is in no build, however it is named.
+func TestGitsOwnDirectoryIsNotRead(t *testing.T) {
+	const generated = "resources: [../../pools/base]\nconfigMapGenerator:\n- name: c\n  files: [c=%]\n  options: {annotations: {config.kubernetes.io/local-config: \"true\"}}\n" +
+		"replacements:\n- source: {kind: ConfigMap, name: c, fieldPath: data.c}\n  targets: [{select: {kind: ExecutorPool}, fieldPaths: [spec.hubURL]}]\n"
+	for name, file := range map[string]string{"by its path": "../../.git/config", "in capitals": "../../.GIT/config", "as a resource": ""} {
+		t.Run(name, func(t *testing.T) {
+			text := strings.Replace(generated, "%", file, 1)
+			if file == "" {
+				text = "resources: [../../.git/config]\n"
+			}
+			files := with(sound(), map[string]string{
+				".git/config": "extraheader: basic c2VjcmV0\n", ".GIT/config": "extraheader: basic c2VjcmV0\n", "clusters/eu/kustomization.yaml": text,
+			})
+			report := check(t, files)
+			if !report.Failed() {
+				t.Error("it was read")
+			}
+			for _, problem := range report.Problems {
+				if strings.Contains(problem.String(), "c2VjcmV0") {
+					t.Errorf("shown: %s", problem)
+				}
+			}
+		})
+	}
+}
+
+// What kustomize would need minutes for is refused at once.
+func TestDeepDocumentsAreRefused(t *testing.T) {
+	deep := func(levels int) string {
+		return "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: deep}\ndata: " + strings.Repeat("{a: ", levels) + "b" + strings.Repeat("}", levels) + "\n"
+	}
+	block := "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: deep}\ndata:\n"
+	for i := range 600 {
+		block += strings.Repeat(" ", i+1) + "a:\n"
+	}
+	for name, text := range map[string]string{"flow": deep(9000), "block": block, "patch": ""} {
+		t.Run(name, func(t *testing.T) {
+			files := with(sound(), map[string]string{"clusters/eu/kustomization.yaml": "resources: [../../pools/base, deep.yaml]\n", "clusters/eu/deep.yaml": text})
+			if text == "" {
+				files["clusters/eu/kustomization.yaml"] = "resources: [../../pools/base]\npatches:\n- patch: |\n    " + strings.ReplaceAll(strings.TrimSpace(deep(9000)), "\n", "\n    ") + "\n"
+			}
+			report := check(t, files)
+			if len(report.Problems) != 1 || report.Problems[0].Rule != fleet.RuleTooLarge || !strings.Contains(report.Problems[0].Message, "nested more than 500 levels") {
+				t.Errorf("problems %v", report.Problems)
+			}
+		})
+	}
+	files := with(sound(), map[string]string{"clusters/eu/kustomization.yaml": "resources: [../../pools/base, deep.yaml]\n", "clusters/eu/deep.yaml": deep(100)})
+	if report := check(t, files); slices.ContainsFunc(places(report), func(p string) bool { return strings.HasPrefix(p, fleet.RuleTooLarge) }) {
+		t.Errorf("a hundred levels: %v", report.Problems)
+	}
+}
