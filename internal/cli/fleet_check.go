@@ -45,6 +45,9 @@ what a PoolSync takes from its cluster, and for what none of them applies. FILE
 is a YAML or JSON map of name to value, or a ConfigMap. DIR=FILE gives them to the
 overlay in DIR alone, where clusters differ.
 
+In a job, where $CI is set, only files that Git tracks are read, as hub and
+clusters see no others; --untracked reads all.
+
 What the repository bears, and rules of its own, it says in .cloop and in
 comments. --base REV is for those of its rules that look at changes; REV is as in
 cloop fleet diff.
@@ -64,6 +67,7 @@ the summary says that there is none.`,
 	}
 	cmd.Flags().StringVar(&flags.base, "base", "", "`REV` that a change starts from, for rules of the repository that look at changes")
 	cmd.Flags().StringArrayVar(&flags.substitute, "substitute", nil, "`[DIR=]FILE` with values for variables, of the overlay in DIR or of all; can be given several times, a later one wins, and one with DIR over those without")
+	addUntracked(cmd, &flags.untracked)
 	// It stands before the flag of that name that all commands have.
 	cmd.Flags().StringSliceVarP(&a.options.output, "output", "o", nil,
 		"`FORMAT[=FILE]` of the answer, to standard output or to a file; can be given several times: "+alternatives(formats)+" (default text)")
@@ -74,6 +78,21 @@ the summary says that there is none.`,
 type checkFlags struct {
 	base       string
 	substitute []string
+	untracked  bool
+}
+
+// addUntracked adds the flag that has files read that Git does not track.
+func addUntracked(cmd *cobra.Command, untracked *bool) {
+	cmd.Flags().BoolVar(untracked, "untracked", false, "read files that Git does not track too: the default unless $CI is set, since a job may keep a credential beside the repository")
+}
+
+// readTracked says which files are read: in a job only those that Git tracks, which
+// is what hub and clusters see.
+func readTracked(ctx context.Context, root string, untracked bool) (*fleet.Tracked, error) {
+	if ci := os.Getenv("CI"); untracked || ci == "" || ci == "false" || !exists(filepath.Join(root, ".git")) {
+		return nil, nil //nolint:nilnil // all files are
+	}
+	return fleet.ReadTracked(ctx, root)
 }
 
 func (a *app) checkFleet(cmd *cobra.Command, args []string, flags checkFlags) error {
@@ -114,6 +133,9 @@ func check(ctx context.Context, args []string, flags checkFlags) (location, *fle
 	}
 	checking := fleet.Checking{Validator: validator}
 	if checking.Variables, err = readVariables(at.root, flags.substitute); err != nil {
+		return at, nil, err
+	}
+	if checking.Tracked, err = readTracked(ctx, at.root, flags.untracked); err != nil {
 		return at, nil, err
 	}
 	if flags.base != "" {

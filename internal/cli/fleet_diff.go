@@ -28,6 +28,7 @@ type diffFlags struct {
 	base       string
 	failOn     string
 	substitute []string
+	untracked  bool
 	live       surfaceFlags
 }
 
@@ -77,6 +78,7 @@ destructive counts, with --fail-on=none nothing does.`,
 	f.StringVar(&flags.base, "base", "", "`REV` to compare the work tree with")
 	f.StringVar(&flags.failOn, "fail-on", string(diff.FailOnAny), "`WHAT` makes the exit code 1: any difference, destructive ones, or none")
 	f.StringArrayVar(&flags.substitute, "substitute", nil, "`[DIR=]FILE` with values for variables, of the overlay in DIR or of all, for both revisions; can be given several times, a later one wins, and one with DIR over those without")
+	addUntracked(cmd, &flags.untracked)
 	f.StringSliceVar(&flags.live.contexts, "cluster", nil, "kubeconfig `CONTEXT` of a cluster to say the impact on, several times (default: none)")
 	f.StringVar(&flags.live.kubeconfig, "kubeconfig", "", "`FILE` with access to the clusters (default: $KUBECONFIG or ~/.kube/config)")
 	f.StringVar(&flags.live.namespace, "namespace", "", "only this `NAMESPACE` of each cluster (default: all)")
@@ -118,6 +120,9 @@ func (a *app) compareFleet(ctx context.Context, flags diffFlags, args []string) 
 	}
 	options := diff.Options{Dir: at.root, Base: flags.base}
 	if options.Variables, err = readVariables(at.root, flags.substitute); err != nil {
+		return nil, err
+	}
+	if options.Tracked, err = readTracked(ctx, at.root, flags.untracked); err != nil {
 		return nil, err
 	}
 	if len(args) > 0 {

@@ -177,6 +177,8 @@ type rendering struct {
 type builder struct {
 	dir  string // absolute, without symbolic links
 	root *os.Root
+	// tracked: see Checking.
+	tracked *Tracked
 	// applied: see appliers; nil until somebody asks.
 	applied *[]applier
 	// surveyed: see surveyAll; nil until somebody asks.

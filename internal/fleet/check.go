@@ -93,6 +93,9 @@ type Checking struct {
 	// Base renders what a change starts from, for rules of the repository that look
 	// at changes; nil: nothing is known of that.
 	Base *Renderer
+	// Tracked are the files that are read; nil: all that lie in the repository but
+	// Git's own.
+	Tracked *Tracked
 	// Clock tells when ignores with a last day expire; nil: the machine's.
 	Clock clock.PassiveClock
 }
@@ -113,6 +116,7 @@ func (o Checking) Check(ctx context.Context, root string, paths ...string) (*Rep
 		return nil, pathError(root, pathReason(err))
 	}
 	defer b.close()
+	b.tracked = o.Tracked
 	if isBare(b.root) {
 		return nil, bareError(root)
 	}

@@ -33,7 +33,7 @@ var kustomizeLock sync.Mutex
 // kustomize renders a directory with a kustomization. Its error is the
 // context's; everything else is a problem.
 func (b *builder) kustomize(ctx context.Context, dir, file string) (*rendering, error) {
-	s := &scan{root: b.root, comments: &b.comments, memo: b.memo}
+	s := &scan{root: b.root, tracked: b.tracked, comments: &b.comments, memo: b.memo}
 	if err := s.visit(ctx, dir, file, 0, 0); err != nil {
 		if ctx.Err() != nil {
 			return nil, buildError(dir, ctx.Err())
@@ -208,7 +208,7 @@ func (b *builder) run(dir string, replaced map[string][]byte) (resmap.ResMap, er
 // files are those of the tree as a run sees them.
 func (b *builder) files(replaced map[string][]byte) (boundedFiles, error) {
 	secure, err := filesys.MakeFsOnDiskSecure(b.dir)
-	return boundedFiles{FileSystem: secure, top: b.dir, aliased: &aliases{}, replaced: replaced}, err
+	return boundedFiles{FileSystem: secure, top: b.dir, tracked: b.tracked, aliased: &aliases{}, replaced: replaced}, err
 }
 
 func (b *builder) runOver(dir string, files kfilesys.FileSystem) (resources resmap.ResMap, err error) {
@@ -239,6 +239,7 @@ type boundedFiles struct {
 	kfilesys.FileSystem
 	// top is the repository's directory.
 	top     string
+	tracked *Tracked
 	// aliased counts the aliases of what is read; nil: nobody does.
 	aliased *aliases
 	// replaced: see run.
@@ -255,8 +256,8 @@ func (f boundedFiles) ReadFile(name string) ([]byte, error) {
 	if f.isReplaced(name) {
 		return f.replaced[filepath.Clean(name)], nil
 	}
-	if inGitDirectory(f.top, name) {
-		return nil, fmt.Errorf("%s: %w", filepath.Base(name), errGitDirectory)
+	if err := f.tracked.refuse(f.top, name); err != nil {
+		return nil, fmt.Errorf("%s: %w", filepath.Base(name), err)
 	}
 	if info, err := os.Stat(name); err == nil {
 		// Such as what a generator takes in; the scan has bounded the rest.

@@ -56,6 +56,10 @@ func (s *scan) missing(file string, entry *yaml.Node, err error) {
 		problem.Hint = "write the path with /, relative to the kustomization: " + strings.ReplaceAll(entry.Value, `\`, "/")
 	case path.IsAbs(entry.Value):
 		problem.Hint = "write the path relative to the kustomization"
+	case errors.Is(err, errUntracked):
+		problem.Hint = "git add it, or leave it out"
+	case errors.Is(err, errGitDirectory):
+		problem.Hint = "leave it out"
 	case reason == outOfRepository:
 		problem.Hint = "copy what it refers to into the repository, and refer to the copy"
 	}

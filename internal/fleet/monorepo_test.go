@@ -1,11 +1,14 @@
 package fleet_test
 
 import (
+	"fmt"
+	"os/exec"
 	"slices"
 	"strings"
 	"testing"
 
 	"cloop.dev/cloop/internal/fleet"
+	"cloop.dev/cloop/internal/fleet/fleettest"
 )
 
 // hubPoolAt is a HubPool that a controller pushes to a hub.
@@ -137,5 +140,42 @@ func TestDeepDocumentsAreRefused(t *testing.T) {
 	files := with(sound(), map[string]string{"clusters/eu/kustomization.yaml": "resources: [../../pools/base, deep.yaml]\n", "clusters/eu/deep.yaml": deep(100)})
 	if report := check(t, files); slices.ContainsFunc(places(report), func(p string) bool { return strings.HasPrefix(p, fleet.RuleTooLarge) }) {
 		t.Errorf("a hundred levels: %v", report.Problems)
+	}
+}
+
+// A job may keep a credential beside the repository, which no pull request is to
+// show.
+func TestOnlyWhatGitTracksIsRead(t *testing.T) {
+	dir := repo(t, with(sound(), map[string]string{
+		"clusters/eu/kustomization.yaml": "resources: [../../pools/base]\nconfigMapGenerator:\n- name: c\n  files: [c=../../key.json]\n  options: {annotations: {config.kubernetes.io/local-config: \"true\"}}\n" +
+			"replacements:\n- source: {kind: ConfigMap, name: c, fieldPath: data.c}\n  targets: [{select: {kind: ExecutorPool}, fieldPaths: [spec.hubURL]}]\n",
+	}))
+	git := func(args ...string) {
+		t.Helper()
+		command := exec.Command("git", append([]string{"-C", dir, "-c", "user.name=a", "-c", "user.email=a@example.com"}, args...)...)
+		if out, err := command.CombinedOutput(); err != nil {
+			t.Fatalf("git %v: %v: %s", args, err, out)
+		}
+	}
+	git("init", "-q")
+	git("add", "-A")
+	fleettest.WriteFiles(t, dir, map[string]string{"key.json": "c2VjcmV0", "pools/base/more.yaml": named("more"), "new/gpu.yaml": "apiVersion: cloop.dev/v1alpha1\nkind: Nonsense\n"})
+	for _, version := range []string{"2", "4"} {
+		git("update-index", "--index-version", version)
+		tracked, err := fleet.ReadTracked(t.Context(), dir)
+		if err != nil {
+			t.Fatal(err)
+		}
+		report, err := fleet.Checking{Validator: validator(t), Tracked: tracked}.Check(t.Context(), dir)
+		if err != nil {
+			t.Fatal(err)
+		}
+		text := fmt.Sprint(report.Problems)
+		if strings.Contains(text, "c2VjcmV0") || strings.Contains(text, "Nonsense") || !strings.Contains(text, "Git does not track it") {
+			t.Errorf("problems %s", text)
+		}
+	}
+	if _, err := fleet.ReadTracked(t.Context(), t.TempDir()); err == nil || !strings.Contains(err.Error(), "--untracked") {
+		t.Errorf("no repository: %v", err)
 	}
 }

@@ -28,6 +28,9 @@ func NewRenderer(dir string, given *Variables) (*Renderer, error) {
 	return &Renderer{b: b, given: given, roots: map[string]root{}}, nil
 }
 
+// Track has only what Git tracks read. It comes before anything is rendered.
+func (r *Renderer) Track(tracked *Tracked) { r.b.tracked = tracked }
+
 // Close ends it.
 func (r *Renderer) Close() { r.b.close() }
 

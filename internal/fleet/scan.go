@@ -35,9 +35,11 @@ const (
 // scan reads the files that a root is rendered from, in the order in which
 // kustomize applies them, and finds what must not be rendered at all.
 type scan struct {
-	root   *os.Root
-	visits int
-	bytes  int64
+	root *os.Root
+	// tracked: see Checking.
+	tracked *Tracked
+	visits  int
+	bytes   int64
 	// aliased counts what the scan reads; kustomize's own reads count apart.
 	aliased aliases
 	growth  growth
@@ -174,8 +176,8 @@ func readBounded(root *os.Root, name string) ([]byte, error) {
 
 // read reads a file within the bounds.
 func (s *scan) read(name string) ([]byte, error) {
-	if top := s.root.Name(); inGitDirectory(top, filepath.Join(top, filepath.FromSlash(name))) {
-		return nil, errGitDirectory
+	if err := s.tracked.refuse(s.root.Name(), filepath.Join(s.root.Name(), filepath.FromSlash(name))); err != nil {
+		return nil, err
 	}
 	data, err := readBounded(s.root, name)
 	if err != nil {

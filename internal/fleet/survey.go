@@ -87,6 +87,7 @@ func (b *builder) survey(ctx context.Context, dir string) (*survey, error) {
 			return fs.SkipDir
 		case entry.IsDir():
 			return s.directory(dir, name, entry)
+		case !b.tracked.has(name):
 		case !isYAML(name):
 		case s.covering(dir, path.Dir(name)) == "":
 			s.plain = append(s.plain, name)
@@ -191,7 +192,7 @@ func (s *survey) passed(dir, name string) bool {
 
 // references notes what a kustomization refers to.
 func (s *survey) references(dir, file string) {
-	data, err := (&scan{root: s.b.root}).read(file)
+	data, err := (&scan{root: s.b.root, tracked: s.b.tracked}).read(file)
 	if err != nil {
 		return
 	}

@@ -34,7 +34,7 @@ func (l *layer) identity() string {
 
 // twinsOf looks for them in what a root refers to.
 func (b *builder) twinsOf(ctx context.Context, dir, file string) []schemas.Problem {
-	s := &scan{root: b.root, twins: &twins{told: map[int]bool{}}}
+	s := &scan{root: b.root, tracked: b.tracked, twins: &twins{told: map[int]bool{}}}
 	if s.visit(ctx, dir, file, 0, 0) != nil {
 		return nil
 	}

@@ -26,6 +26,8 @@ type Options struct {
 	Paths []string
 	// Variables are values for both revisions that the repository does not have.
 	Variables *fleet.Variables
+	// Tracked are the files of the work tree that are read; nil: all.
+	Tracked *fleet.Tracked
 }
 
 // Compare says what the work tree, as it is, would do where the base is in
@@ -74,6 +76,7 @@ func (c *comparison) run(ctx context.Context, scratch string) (err error) {
 		return err
 	}
 	defer c.now.Close()
+	c.now.Track(c.options.Tracked)
 	overlays, err := c.overlays(ctx)
 	if err != nil {
 		return err

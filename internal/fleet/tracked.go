@@ -1,0 +1,81 @@
+package fleet
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+
+	gitindex "github.com/go-git/go-git/v5/plumbing/format/index"
+)
+
+var (
+	// errGitDirectory keeps what Git keeps for itself out of every build: it is in no
+	// commit, and forges have their jobs keep tokens there.
+	errGitDirectory = errors.New("it is in Git's own directory, which no commit has")
+	// errUntracked keeps out what a job has put beside the repository, such as a file
+	// with a credential.
+	errUntracked = errors.New("Git does not track it, so no commit has it")
+)
+
+// Tracked are the files of a work tree that Git tracks: what a commit has, and hub
+// and clusters see. A nil Tracked has all.
+type Tracked struct {
+	files map[string]bool
+}
+
+// ReadTracked reads what Git tracks in the work tree at dir, from its index, or with
+// the git program where that has a form that only it reads.
+func ReadTracked(ctx context.Context, dir string) (*Tracked, error) {
+	t := &Tracked{files: map[string]bool{}}
+	file, err := os.Open(filepath.Join(dir, ".git", "index"))
+	if err == nil {
+		defer func() { _ = file.Close() }()
+		read := &gitindex.Index{}
+		if err = gitindex.NewDecoder(file).Decode(read); err == nil {
+			for _, entry := range read.Entries {
+				t.files[entry.Name] = true
+			}
+			return t, nil
+		}
+	}
+	// A second work tree, SHA-256 names, a sparse or split index.
+	listed, failed := exec.CommandContext(ctx, "git", "-C", dir, "ls-files", "-z").Output()
+	if failed != nil {
+		return nil, fmt.Errorf("tell what Git tracks in %s: %w: check a clone of the repository, or give --untracked to read every file", dir, errors.Join(err, failed))
+	}
+	for name := range bytes.SplitSeq(listed, []byte{0}) {
+		t.files[string(name)] = true
+	}
+	return t, nil
+}
+
+// has says whether a file, relative to the repository, is tracked.
+func (t *Tracked) has(name string) bool { return t == nil || t.files[name] }
+
+// refuse says why a file below top, also over symbolic links, is not read; nil: it
+// is. What is not there is for whoever reads it to say.
+func (t *Tracked) refuse(top, name string) error {
+	real := name
+	if found, err := filepath.EvalSymlinks(name); err == nil {
+		real = found
+	}
+	inner, err := filepath.Rel(top, real)
+	if err != nil || !filepath.IsLocal(inner) {
+		return nil //nolint:nilerr // it leads out of the repository, and is refused for that
+	}
+	inner = filepath.ToSlash(inner)
+	for part := range strings.SplitSeq(inner, "/") {
+		if strings.EqualFold(part, ".git") {
+			return errGitDirectory
+		}
+	}
+	if _, err := os.Lstat(real); err == nil && !t.has(inner) {
+		return errUntracked
+	}
+	return nil
+}
