@@ -4,9 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -164,9 +166,9 @@ func readVariables(root string, arguments []string) (*fleet.Variables, error) {
 				return nil, fmt.Errorf("--substitute %s: %s is no directory of the repository at %s: write DIR=FILE, or FILE for all of it", argument, dir, root)
 			}
 		}
-		data, err := os.ReadFile(file)
+		data, err := readValues(root, file)
 		if err != nil {
-			return nil, fmt.Errorf("--substitute %s: %w", argument, errors.Unwrap(err))
+			return nil, fmt.Errorf("--substitute %s: %w", argument, err)
 		}
 		read, err := fleet.ReadVariables(inRepository(root, file), data)
 		if err != nil {
@@ -179,6 +181,35 @@ func readVariables(root string, arguments []string) (*fleet.Variables, error) {
 		all = read.Over(all)
 	}
 	return all, nil
+}
+
+// maxValues bounds a file of values, in bytes.
+const maxValues = 4 << 20
+
+// readValues reads a file with values. A pull request may have made one of the
+// repository's own: it stays in there, and is a file.
+func readValues(root, name string) ([]byte, error) {
+	if written, err := filepath.Abs(name); err == nil {
+		if inner, err := filepath.Rel(root, written); err == nil && filepath.IsLocal(inner) && exists(written) && inRepository(root, written) == "" {
+			return nil, errors.New("it is a link that leads out of the repository: commit the file itself")
+		}
+	}
+	file, err := os.OpenFile(name, os.O_RDONLY|syscall.O_NONBLOCK, 0)
+	if err != nil {
+		return nil, errors.Unwrap(err)
+	}
+	defer func() { _ = file.Close() }()
+	if info, err := file.Stat(); err == nil && !info.Mode().IsRegular() && inRepository(root, name) != "" {
+		return nil, errors.New("it is no file: commit a file")
+	}
+	data, err := io.ReadAll(io.LimitReader(file, maxValues+1))
+	switch {
+	case err != nil:
+		return nil, err
+	case len(data) > maxValues:
+		return nil, fmt.Errorf("it is larger than %d MiB: keep only the values in it", maxValues>>20)
+	}
+	return data, nil
 }
 
 func exists(name string) bool {

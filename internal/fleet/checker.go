@@ -374,6 +374,7 @@ func (c *checker) verdict(o *renderedObject) []schemas.Problem {
 	// That rules wait for the rest to be right is no finding: there is one already.
 	problems = slices.DeleteFunc(problems, schemas.Problem.Unchecked)
 	for i := range problems {
+		problems[i] = withoutSecret(gvk.Kind, problems[i])
 		// A document that is its only layer has positions of its own.
 		if len(o.layers) > 0 || o.variables != nil || problems[i].Rule == schemas.RuleMetadata {
 			problems[i] = o.locate(problems[i])

@@ -103,7 +103,7 @@ var meanings = []meaning{
 		f.message, f.remedy = fmt.Sprintf("%v is no Component", f.item.value), "list it in resources, or write kind: Component in it"
 	}},
 	{regexp.MustCompile(`invalid literal source (.*?),`), func(f *failure, match []string) {
-		f.message, f.remedy = fmt.Sprintf("the literal %q has no value", match[1]), "write NAME=VALUE"
+		f.message, f.remedy = fmt.Sprintf("the literal %s has no value", quotedText(match[1], strings.HasPrefix(f.item.field, "secretGenerator"))), "write NAME=VALUE"
 		f.atField("literals")
 	}},
 	{regexp.MustCompile(`ID conflict|already registered id`), func(f *failure, _ []string) {
@@ -198,7 +198,7 @@ func (f *failure) wrongType(match []string) {
 	}
 	f.remedy = fmt.Sprintf("write %s in the source, or correct the replacement", kind)
 	from, at := f.sourceOf(entry)
-	f.message = fmt.Sprintf("the replacement at %s:%d puts %q from %s into %s, which has to be %s", f.part.at.file, f.part.at.line, match[2], from, f.part.field, kind)
+	f.message = fmt.Sprintf("the replacement at %s:%d puts %s from %s into %s, which has to be %s", f.part.at.file, f.part.at.line, quotedText(match[2], strings.HasPrefix(from, "Secret ")), from, f.part.field, kind)
 	if at != nil {
 		f.at = *at
 	}

@@ -8,6 +8,10 @@ import (
 var (
 	// credential matches every credential that cloop makes.
 	credential = regexp.MustCompile(`cloop_[a-z]+1_[0-9A-Za-z_-]+`)
+	// others are credentials that are not cloop's and are known by their looks:
+	// private keys, and what forges and clouds hand out.
+	others = regexp.MustCompile(`(?s)-----BEGIN [A-Z ]*PRIVATE KEY.*` +
+		`|\b(?:(?:gh[pousr]_|github_pat_|glpat-)[0-9A-Za-z_-]{16,}|AKIA[0-9A-Z]{16}|xox[abprs]-[0-9A-Za-z-]{10,}|eyJ[0-9A-Za-z_-]{10,}\.[0-9A-Za-z_-]{10,}\.[0-9A-Za-z_-]*)`)
 	// address matches a URL as a sentence or a quoted value has it, up to where it
 	// ends for sure. What is quoted may have escaped quotes in it.
 	address = regexp.MustCompile(`([a-zA-Z][a-zA-Z0-9+.-]*://)((?:\\.|[^\s"\\])*)`)
@@ -22,10 +26,12 @@ var (
 )
 
 // Redact takes out of a text that others wrote, to be shown or kept, whatever looks
-// like a credential of cloop's, and the passwords of URLs: those before the host,
-// and the values of parameters whose names speak of one.
+// like a credential of cloop's, of a forge or a cloud, or a private key, and the
+// passwords of URLs: those before the host, and the values of parameters whose names
+// speak of one.
 func Redact(text string) string {
 	text = credential.ReplaceAllString(text, redacted)
+	text = others.ReplaceAllString(text, redacted)
 	if !strings.Contains(text, "://") {
 		return text
 	}

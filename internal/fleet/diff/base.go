@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"os"
+
+	"cloop.dev/cloop/internal/secret"
 )
 
 // Base is a revision of a repository, with all that it defines in a directory of
@@ -25,7 +27,7 @@ func OpenBase(ctx context.Context, workTree, revision string) (*Base, error) {
 	b := &Base{}
 	if err := b.open(ctx, workTree, revision); err != nil {
 		b.Close()
-		if shown := withoutCredentials(err.Error()); shown != err.Error() {
+		if shown := secret.Redact(err.Error()); shown != err.Error() {
 			// Somebody gives a URL with a password for a revision.
 			err = errors.New(shown)
 		}

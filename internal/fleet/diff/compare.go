@@ -11,6 +11,7 @@ import (
 	"sigs.k8s.io/kustomize/api/konfig"
 
 	"cloop.dev/cloop/internal/fleet"
+	"cloop.dev/cloop/internal/secret"
 	"cloop.dev/cloop/schemas"
 )
 
@@ -47,7 +48,7 @@ func Compare(ctx context.Context, o Options) (*Report, error) {
 	defer work.close()
 	c := &comparison{
 		options: o, base: base.tree, head: work, extract: base.out, same: map[string]bool{}, missing: base.repo.absent,
-		report: &Report{Base: Revision{Name: withoutCredentials(o.Base), Commit: base.commit}, Overlays: []Overlay{}, Notes: base.repo.notes()},
+		report: &Report{Base: Revision{Name: secret.Redact(o.Base), Commit: base.commit}, Overlays: []Overlay{}, Notes: base.repo.notes()},
 	}
 	return c.report, c.run(ctx, base.Dir)
 }
@@ -331,7 +332,7 @@ func (r *rendering) take(revision string, from *fleet.Rendering) {
 	for i := range problems {
 		p := &problems[i]
 		for _, text := range []*string{&p.File, &p.Object, &p.Path, &p.Message} {
-			*text = withoutCredentials(*text)
+			*text = secret.Redact(*text)
 		}
 		p.Message = bounded(p.Message)
 	}

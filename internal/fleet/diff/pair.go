@@ -12,6 +12,7 @@ import (
 	"cloop.dev/cloop/apis/v1alpha1"
 	"cloop.dev/cloop/internal/fleet"
 	"cloop.dev/cloop/internal/printable"
+	"cloop.dev/cloop/internal/secret"
 )
 
 // item is what is kept of a rendered object.
@@ -287,7 +288,7 @@ func metadataOf(o *item) *unstructured.Unstructured {
 
 func classified(was, now *item, path string, d fleet.FieldDiff) Field {
 	t, at := now.table(), tokens(path)
-	field := Field{Path: printable.Abridge(withoutCredentials(path), maxPath), Class: Neutral}
+	field := Field{Path: printable.Abridge(secret.Redact(path), maxPath), Class: Neutral}
 	if j, known := t.field("", at); known {
 		field.Class = j.class(change{from: d.Have, to: d.Want, before: was.Unstructured, after: now.Unstructured})
 	}

@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"cloop.dev/cloop/internal/count"
+	"cloop.dev/cloop/internal/secret"
 	"cloop.dev/cloop/schemas"
 )
 
@@ -184,8 +185,8 @@ func (o *Object) happening() string {
 
 // Failed is the report of a comparison that could not be made.
 func Failed(base string, err error) *Report {
-	r := &Report{Base: Revision{Name: withoutCredentials(base)}, Overlays: []Overlay{}, FailOn: FailOnAny, Verdict: Unanswered}
-	r.Reason = bounded(withoutCredentials(err.Error()))
+	r := &Report{Base: Revision{Name: secret.Redact(base)}, Overlays: []Overlay{}, FailOn: FailOnAny, Verdict: Unanswered}
+	r.Reason = bounded(secret.Redact(err.Error()))
 	r.Summary = "nothing was compared"
 	return r
 }
@@ -302,7 +303,7 @@ func (r *Report) objects(visit func(*Overlay, *Object)) {
 
 // note adds a note once.
 func (r *Report) note(format string, args ...any) {
-	note := bounded(withoutCredentials(fmt.Sprintf(format, args...)))
+	note := bounded(secret.Redact(fmt.Sprintf(format, args...)))
 	if !slices.Contains(r.Notes, note) {
 		r.Notes = append(r.Notes, note)
 	}

@@ -2,7 +2,6 @@ package diff
 
 import (
 	"encoding/json"
-	"regexp"
 	"strconv"
 	"strings"
 
@@ -21,25 +20,6 @@ const (
 	maxEntry = 64
 	maxDepth = 12
 )
-
-// others are credentials that are not cloop's and are known by their looks:
-// private keys, and what forges and clouds hand out.
-var others = []*regexp.Regexp{
-	regexp.MustCompile(`(?s)-----BEGIN [A-Z ]*PRIVATE KEY.*`),
-	regexp.MustCompile(`\b(?:gh[pousr]_|github_pat_|glpat-)[0-9A-Za-z_-]{16,}`),
-	regexp.MustCompile(`\bAKIA[0-9A-Z]{16}`),
-	regexp.MustCompile(`\bxox[abprs]-[0-9A-Za-z-]{10,}`),
-	regexp.MustCompile(`\beyJ[0-9A-Za-z_-]{10,}\.[0-9A-Za-z_-]{10,}\.[0-9A-Za-z_-]*`),
-}
-
-// withoutCredentials is a text in which nothing that looks like one is left.
-func withoutCredentials(text string) string {
-	text = secret.Redact(text)
-	for _, credential := range others {
-		text = credential.ReplaceAllString(text, redacted)
-	}
-	return text
-}
 
 // shown is what is told of a value at a JSON pointer of an object: what the
 // table knows and does not hide, without what looks like a credential. nil stays
@@ -69,7 +49,7 @@ func (t table) shown(name string, at []string, value any) any {
 		return notShown
 	}
 	if text, ok := value.(string); ok {
-		return bounded(withoutCredentials(text))
+		return bounded(secret.Redact(text))
 	}
 	return value
 }
@@ -83,7 +63,7 @@ func (t table) shownMap(name string, node map[string]any) any {
 	}
 	all := make(map[string]any, len(node))
 	for key, child := range node {
-		all[bounded(withoutCredentials(key))] = t.shown(name, []string{key}, child)
+		all[bounded(secret.Redact(key))] = t.shown(name, []string{key}, child)
 	}
 	return all
 }
@@ -110,14 +90,14 @@ func plain(key string, value any, depth int) any {
 		if secret.Named(key) {
 			return redacted
 		}
-		return bounded(withoutCredentials(node))
+		return bounded(secret.Redact(node))
 	case map[string]any:
 		if depth > maxDepth || len(node) > maxEntry {
 			return notShown
 		}
 		all := make(map[string]any, len(node))
 		for key, child := range node {
-			all[bounded(withoutCredentials(key))] = plain(key, child, depth+1)
+			all[bounded(secret.Redact(key))] = plain(key, child, depth+1)
 		}
 		return all
 	case []any:
