@@ -36,7 +36,8 @@ func metadataSchema(name jsonObject) jsonObject {
 		return jsonObject{"required": []any{field}, "properties": jsonObject{field: jsonObject{"type": "string", "minLength": 1}}}
 	}
 	keys := jsonObject{"maxLength": 317, "pattern": "^(" + metadataSubdomain + "/)?" + metadataQualified + "$"}
-	anyCase := with(keys, jsonObject{"pattern": "^([A-Za-z0-9]([-A-Za-z0-9.]*[A-Za-z0-9])?/)?" + metadataQualified + "$"})
+	const label = "[A-Za-z0-9]([-A-Za-z0-9]*[A-Za-z0-9])?"
+	anyCase := with(keys, jsonObject{"pattern": "^(" + label + `(\.` + label + ")*/)?" + metadataQualified + "$"})
 	return jsonObject{
 		"type":                 "object",
 		"description":          "What every Kubernetes object says of itself.",
