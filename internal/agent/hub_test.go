@@ -30,12 +30,16 @@ type system struct {
 	// gitCA is the file of certificates that runners trust for Git, if it is not
 	// that of the project.
 	gitCA string
+	// hubCA is the file of the certificates of the hub's own authority.
+	hubCA string
+	// change, where it is set, changes a runner's options.
+	change func(*agent.Options)
 }
 
 func startHub(t testing.TB) *system {
 	t.Helper()
 	dir := t.TempDir()
-	s := &system{t: t}
+	s := &system{t: t, hubCA: hub.CAFile(dir)}
 	ready := make(chan struct{})
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
@@ -108,6 +112,9 @@ func (s *system) runner(ctx context.Context, key string) (agent.Options, <-chan 
 	}
 	o.HubURL, o.HubCAPin, o.GitCAFile = s.url, s.pin, caFile
 	o.Log = slog.New(slog.NewTextHandler(s.t.Output(), nil))
+	if s.change != nil {
+		s.change(&o)
+	}
 	ended := make(chan error, 1)
 	go func() { ended <- agent.Run(ctx, o) }()
 	return o, ended
@@ -156,6 +163,30 @@ func within(t testing.TB) context.Context {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	t.Cleanup(cancel)
 	return ctx
+}
+
+// A runner trusts the bundle that it is given for the hub beside what the system
+// trusts: either may be what vouches for the hub, and for the Git server.
+func TestARunnerTrustsItsBundleBesideTheSystem(t *testing.T) {
+	_, gitCA, _ := agent.ProjectForTest(t)
+	for name, c := range map[string]struct{ system, bundle func(*system) string }{
+		"the bundle for the hub, the system for Git": {func(*system) string { return gitCA }, func(s *system) string { return s.hubCA }},
+		"the system for the hub, the bundle for Git": {func(s *system) string { return s.hubCA }, func(*system) string { return gitCA }},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s, ctx := startHub(t), within(t)
+			t.Setenv("SSL_CERT_FILE", c.system(s))
+			s.change = func(o *agent.Options) { o.HubCAPin, o.GitCAFile, o.HubCAFile = "", "", c.bundle(s) }
+			_, ended := s.runner(ctx, "runner-one")
+			run := s.start(ctx, "./hello")
+			if run = s.await(ctx, run.ID, settled); run.State != hubv1.RunSucceeded {
+				t.Errorf("the run ended as %s: %s", run.State, run.Reason)
+			}
+			if err := <-ended; err != nil {
+				t.Error(err)
+			}
+		})
+	}
 }
 
 func TestARunOverARealHub(t *testing.T) {

@@ -145,7 +145,10 @@ func TestARunThatNobodyHasReadGoesToARunnerThatReadsIt(t *testing.T) {
 func TestAProjectIsBoundInTheWordsOfOtherClients(t *testing.T) {
 	p := serveProject(t, map[string]string{sandbox.Path: asksForHypervisor}) // app, the first project
 	strong := p.makePool("strong", map[string]bool{"kernelIsolated": true, "hypervisor": true}).Pool
-	weak := p.makePool("weak", nil).Pool
+	made := p.makePool("weak", nil)
+	weak := made.Pool
+	// What a pool has for runners is nothing that one can bind to.
+	runner, _ := p.enroll(p.client(made.Credential.Secret), "runner-one")
 	// One that is called like an index is no less found by its own.
 	must(t)(p.admin.CreateProject(p.ctx(), hubv1.CreateProjectRequest{Name: "0", Remote: "https://git.example.com/nought.git"}))
 	admin := p.token(p.admin, hubv1.CreateTokenRequest{Name: "test"}).Secret
@@ -166,6 +169,8 @@ func TestAProjectIsBoundInTheWordsOfOtherClients(t *testing.T) {
 		"a pool that is too little":   {"0", admin, `{"executor_id": "pool:` + weak.ID + `"}`, 409, hubv1.CodeRequirementsUnmet},
 		"no such pool":                {"0", admin, `{"executor_id": "pool:nope"}`, 404, hubv1.CodeNotFound},
 		"an executor of another kind": {"0", admin, `{"executor_id": "local"}`, 422, hubv1.CodeInvalid},
+		"a runner":                    {"0", admin, `{"executor_id": "` + runner + `"}`, 422, hubv1.CodeInvalid},
+		"a runner as a pool":          {"0", admin, `{"executor_id": "pool:` + runner + `"}`, 404, hubv1.CodeNotFound},
 		"our own words":               {"0", admin, `{"executorId": "pool:` + strong.ID + `"}`, 422, hubv1.CodeInvalid},
 	} {
 		status, _, answer := p.ask(http.MethodPost, "/api/projects/"+test.index+"/executor", test.bearer, test.body)

@@ -17,7 +17,11 @@ func (s *server) runners() {
 			out, err := s.Store.Enroll(ctx, in.Body)
 			if err != nil {
 				from, _ := ctx.Value(address{}).(string)
-				return nil, s.failed(from, err)
+				err = s.failed(from, err)
+				if p, refused := asProblem(err); refused && p.Code == hubv1.CodeTokenRefused {
+					s.Log.Warn("remote: connect rejected", "reason", p.Detail, "address", from)
+				}
+				return nil, err
 			}
 			out.HeartbeatSeconds = s.HeartbeatInterval.Seconds()
 			out.LeaseSeconds = s.Store.Limits.Lease.Seconds()

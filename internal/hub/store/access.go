@@ -42,18 +42,45 @@ func (tx *Tx) namesOf(actor, projectID string) ([]string, error) {
 	if !found {
 		return []string{actor}, nil
 	}
-	s, known := tx.standings[user]
-	if !known {
-		var err error
-		if s, err = standingOf(context.Background(), tx, user); err != nil {
-			return nil, err
-		}
-		if tx.standings == nil {
-			tx.standings = map[string]standing{}
-		}
-		tx.standings[user] = s
+	s, err := tx.standing(user)
+	return access.Names(user, s.groups, s.grants, projectID), err
+}
+
+// standing is standingOf, read once in a change.
+func (tx *Tx) standing(user string) (standing, error) {
+	if s, known := tx.standings[user]; known {
+		return s, nil
 	}
-	return access.Names(user, s.groups, s.grants, projectID), nil
+	s, err := standingOf(context.Background(), tx, user)
+	if err != nil {
+		return s, err
+	}
+	if tx.standings == nil {
+		tx.standings = map[string]standing{}
+	}
+	tx.standings[user] = s
+	return s, nil
+}
+
+// barred is why no runner takes a queued run, whoever the pool is for: its
+// starter may not read the project any more. Nil: it may, or is no user of the
+// hub. Roles and groups that change have it asked of all that waits (reconsider),
+// so at the hand-off it is asked only of a run that was in a runner's hands
+// meanwhile, and where the runner has what earlier runs left.
+func (tx *Tx) barred(run runRow) (*hubv1.Problem, error) {
+	user, found := strings.CutPrefix(run.StartedBy, access.User(""))
+	if !found {
+		return nil, nil
+	}
+	_, known, err := first(context.Background(), tx, scanText, "SELECT name FROM users WHERE name = ?", user)
+	if err != nil || !known {
+		return nil, err
+	}
+	s, err := tx.standing(user)
+	if err != nil || access.Of(s.grants, nil).May(hubv1.PermissionProjectRead, run.projectID) {
+		return nil, err
+	}
+	return problem.New(hubv1.CodeForbidden, "%s, who started it, may not read project %s", run.StartedBy, run.Project), nil
 }
 
 // refuses is why the pool does not take a queued run any more; nil: it does.
@@ -107,8 +134,8 @@ func (tx *Tx) readsProject(owner, projectID string) (bool, error) {
 	return access.Of(grants, nil).May(hubv1.PermissionProjectRead, projectID), err
 }
 
-// dismiss takes the runs out of the pool's queue that it no longer admits: they
-// could never be handed out.
+// dismiss takes the runs out of the pool's queue that it no longer admits, and
+// those whose starter may not read their project: they could never be handed out.
 func (tx *Tx) dismiss(actor string, pool poolRow) error {
 	waiting, err := collect(context.Background(), tx, scanRun, selectRuns+" WHERE r.pool_id = ? AND r.settled_at IS NULL AND r.state = 'queued' ORDER BY r.seq", pool.ID)
 	if err != nil {
@@ -116,6 +143,9 @@ func (tx *Tx) dismiss(actor string, pool poolRow) error {
 	}
 	for _, run := range waiting {
 		refused, err := tx.refuses(pool, run)
+		if err == nil && refused == nil {
+			refused, err = tx.barred(run)
+		}
 		if err == nil && refused != nil {
 			err = tx.drop(actor, run, noLonger(refused))
 		}
@@ -138,9 +168,6 @@ func (tx *Tx) reconsider(actor string) error {
 		pool, err := findPool(context.Background(), tx, id)
 		if err != nil {
 			return err
-		}
-		if len(pool.Audience) == 0 && pool.Owner == "" {
-			continue
 		}
 		if err := tx.dismiss(actor, pool); err != nil {
 			return err

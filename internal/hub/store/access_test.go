@@ -132,6 +132,56 @@ func testWhoLosesTheirPlaceLosesTheirWaitingRuns(t *testing.T) {
 	}
 }
 
+// A pool that is for everybody runs nothing of who may not read the project any
+// more, and least on a runner that has what earlier runs left.
+func TestWhoMayNotReadAProjectRunsNothingOfIt(t *testing.T) {
+	both(t, testWhoMayNotReadAProjectRunsNothingOfIt)
+}
+
+func testWhoMayNotReadAProjectRunsNothingOfIt(t *testing.T) {
+	w := newWorld(t, 5)
+	people(t, w.s)
+	holds := w.holdsOf(t, "app")
+	start := func(who string) hubv1.Run {
+		run, err := w.s.StartRun(background, who, "", hubv1.StartRunRequest{Project: "app", Command: []string{"true"}}, store.Undemanding(""))
+		check(t, err)
+		return run
+	}
+	ended := func(what string, run hubv1.Run) {
+		t.Helper()
+		if got := w.get(t, run.ID); got.State != hubv1.RunCancelled || !strings.Contains(got.Reason, "user:eve, who started it, may not read project app") {
+			t.Errorf("%s is %s: %s", what, got.State, got.Reason)
+		}
+	}
+	running, r := start("user:eve"), w.runner(t, "key-one1")
+	w.started(t, r, w.get(t, running.ID))
+	waiting, others := start("user:eve"), start("user:bob")
+	must(t)(w.s.TakeRole(background, admin, "developer", hubv1.BindingRequest{Subject: "group:ml", Project: "app"}))
+	ended("what waited", waiting)
+	if got := w.get(t, others.ID); got.State != hubv1.RunQueued {
+		t.Errorf("another's is %s: %s", got.State, got.Reason)
+	}
+	if got := w.get(t, running.ID); got.State != hubv1.RunRunning {
+		t.Errorf("what runs is %s: %s", got.State, got.Reason)
+	}
+	// Back from a runner that was lost, it is judged again.
+	check(t, w.s.Bye(background, r, "crashed"))
+	w.runner(t, "key-two2")
+	ended("what came back", running)
+	if got := w.get(t, others.ID); got.State != hubv1.RunHanded {
+		t.Errorf("another's is %s: %s", got.State, got.Reason)
+	}
+	// As an edit leaves it that no hub knew of.
+	late, next := start("user:bob"), start("user:bob")
+	_, err := looking(t, w.dir).Exec("UPDATE runs SET started_by = 'user:eve' WHERE id = '" + late.ID + "'")
+	check(t, err)
+	held := w.holder(t, "key-tre3", holds)
+	ended("what is handed to a runner on the project's volume", late)
+	if got := w.get(t, next.ID); got.Runner != held.ID {
+		t.Errorf("the next is %s, of %q", got.State, got.Runner)
+	}
+}
+
 func TestAPoolsOwnerReadsProjectsByItsRoles(t *testing.T) {
 	both(t, testAPoolsOwnerReadsProjectsByItsRoles)
 }

@@ -68,11 +68,18 @@ func testBindingElsewhereTakesWaitingRunsOutOfTheQueue(t *testing.T) {
 func TestACordonHoldsTheQueueAndSaysWhy(t *testing.T) { both(t, testACordonHoldsTheQueueAndSaysWhy) }
 
 func testACordonHoldsTheQueueAndSaysWhy(t *testing.T) {
-	w := newWorld(t, 2)
+	w := newWorld(t, 3)
 	ctx := context.Background()
+	running, busy := w.run(t), w.runner(t, "key-nil0")
+	w.started(t, busy, w.get(t, running.ID))
 	r := w.runner(t, "key-one1")
 	_, err := w.s.Cordon(ctx, admin, "gpu", "node upgrades")
 	check(t, err)
+	// What runs finishes.
+	check(t, w.s.Result(ctx, busy, running.ID, hubv1.ResultRequest{Attempt: 1, ExitCode: new(int32(0))}))
+	if got := w.get(t, running.ID); got.State != hubv1.RunSucceeded {
+		t.Fatalf("what ran is %s: %s", got.State, got.Reason)
+	}
 	run := w.run(t)
 	if run.State != hubv1.RunQueued || !strings.Contains(run.Reason, "node upgrades") {
 		t.Fatalf("the run is %s: %s", run.State, run.Reason)

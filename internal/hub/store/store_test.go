@@ -416,6 +416,12 @@ func testRevokingStopsEverything(t *testing.T) {
 	idle := w.runner(t, "key-two2")
 	token, err := w.s.Mint(ctx, w.credential, "key-three3")
 	check(t, err)
+	// No runner of this build takes it, so it waits.
+	waiting, err := w.s.StartRun(ctx, admin, "", hubv1.StartRunRequest{Project: "app", Command: []string{"true"}}, store.Source{Unknown: "not reached"})
+	check(t, err)
+	if waiting.State != hubv1.RunQueued {
+		t.Fatalf("it is %s", waiting.State)
+	}
 	pool, err := w.s.RevokePool(ctx, admin, "gpu")
 	check(t, err)
 	if pool.State != hubv1.PoolRevoked || pool.Runners != (hubv1.RunnerCounts{}) {
@@ -423,6 +429,12 @@ func testRevokingStopsEverything(t *testing.T) {
 	}
 	if got := w.get(t, running.ID); got.State != hubv1.RunCancelled || !strings.Contains(got.Reason, "revoked by "+admin) {
 		t.Fatalf("the run is %s: %s", got.State, got.Reason)
+	}
+	if got := w.get(t, waiting.ID); got.State != hubv1.RunCancelled || !strings.Contains(got.Reason, "revoked by "+admin) {
+		t.Fatalf("the one that waited is %s: %s", got.State, got.Reason)
+	}
+	if got := w.theProject(t).Dropped; got == nil || got.Run != waiting.ID {
+		t.Fatalf("the project says %+v", got)
 	}
 	if _, err := w.s.AuthPool(ctx, w.secret); codeOf(err) != hubv1.CodeUnauthenticated {
 		t.Fatalf("its credential: %v", err)

@@ -99,6 +99,9 @@ func (tx *Tx) handOrDrop(pool poolRow, c candidate, r runnerRow) (handed bool, e
 		return false, err
 	}
 	refused, err := tx.refuses(pool, run)
+	if err == nil && refused == nil && (r.holds != "" || run.returned()) {
+		refused, err = tx.barred(run)
+	}
 	if err != nil {
 		return false, err
 	}
