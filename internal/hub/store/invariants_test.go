@@ -215,12 +215,18 @@ func (m *machine) Listen(t *rapid.T) {
 }
 
 func (m *machine) StartRun(t *rapid.T) {
-	run, err := m.s.StartRun(background, admin, "", hubv1.StartRunRequest{
+	request := hubv1.StartRunRequest{
 		Project: rapid.SampledFrom([]string{"app", "lib"}).Draw(t, "project"), Command: []string{"true"}, Failover: rapid.SampledFrom([]string{"", "once", "never"}).Draw(t, "failover"),
-	}, rapid.SampledFrom([]store.Source{store.Undemanding(""), store.Undemanding("abc"), {Unknown: "not reached"}}).Draw(t, "source"))
+		NoWait: rapid.SampledFrom([]bool{false, false, true}).Draw(t, "at once"),
+	}
+	run, err := m.s.StartRun(background, admin, "", request, rapid.SampledFrom([]store.Source{store.Undemanding(""), store.Undemanding("abc"), {Unknown: "not reached"}}).Draw(t, "source"))
 	m.refusable(t, err)
-	if err == nil {
-		m.runs = append(m.runs, run.ID)
+	if err != nil {
+		return
+	}
+	m.runs = append(m.runs, run.ID)
+	if request.NoWait && run.State != hubv1.RunHanded {
+		t.Fatalf("a run that does not wait is %s", run.State)
 	}
 }
 
@@ -505,6 +511,10 @@ func consistent(t interface{ Fatalf(string, ...any) }, count func(query string) 
 		WHERE c.revoked_at IS NOT NULL AND r.state <> 'retired'`)
 	none("runs are on another project's volume", `SELECT COUNT(*) FROM runs u JOIN runners r ON r.id = u.runner_id
 		WHERE r.holds <> '' AND r.holds_project <> u.project_id`)
+	none("runs have come back from a runner more or less often than they were handed out", `SELECT COUNT(*) FROM runs u WHERE
+		(SELECT COUNT(*) FROM run_attempts t WHERE t.run_id = u.id AND t.attempt = u.attempt) <>
+		u.hand_offs - CASE WHEN u.handed_at IS NULL THEN 0 ELSE 1 END`)
+	none("runs have come back from a runner that goes on", `SELECT COUNT(*) FROM run_attempts t JOIN runners r ON r.id = t.runner_id WHERE r.state <> 'retired'`)
 }
 
 // Check is what must hold at any time.
