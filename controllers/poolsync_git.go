@@ -10,6 +10,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 	logf "sigs.k8s.io/controller-runtime/pkg/log"
 
 	"cloop.dev/cloop/apis/v1alpha1"
@@ -125,6 +126,28 @@ func (r *poolSyncReconciler) openGit(ctx context.Context, p *syncPass) (*fleet.G
 // each other's trees away.
 func (r *poolSyncReconciler) cloneDir(m *syncMemory) string {
 	return filepath.Join(r.cacheDir, string(m.uid))
+}
+
+// sweepClones removes the clones of PoolSyncs that went while nobody ran. Where the
+// PoolSyncs cannot be read, nothing is known to be gone.
+func (r *poolSyncReconciler) sweepClones(ctx context.Context, namespace string) {
+	log := logf.FromContext(ctx)
+	all := &v1alpha1.PoolSyncList{}
+	if err := r.client.List(ctx, all, client.InNamespace(namespace)); err != nil {
+		log.Error(err, "cannot tell which clones nobody needs")
+		return
+	}
+	var keep []string
+	for i := range all.Items {
+		keep = append(keep, string(all.Items[i].UID))
+	}
+	removed, err := fleet.Sweep(r.cacheDir, keep)
+	if err != nil {
+		log.Error(err, "leaves clones of PoolSyncs behind that are gone")
+	}
+	if len(removed) > 0 {
+		log.Info("removes clones of PoolSyncs that are gone", "dirs", removed)
+	}
 }
 
 func (r *poolSyncReconciler) removeClone(m *syncMemory) {

@@ -1,6 +1,9 @@
 package controllers
 
 import (
+	"errors"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -147,5 +150,25 @@ func TestSyncSaysWhatBecameOfTheBranch(t *testing.T) {
 	s.ready(v1alpha1.ReasonReconciliationSucceeded)
 	if !s.hasPool("batch") {
 		t.Error("it does not go on")
+	}
+}
+
+// Clones of PoolSyncs that went while nobody ran go when somebody does.
+func TestClonesThatNobodyNeedsAreSwept(t *testing.T) {
+	s := newSyncStage(t, overlay("gpu"))
+	s.poolSync()
+	s.ready(v1alpha1.ReasonReconciliationSucceeded)
+	s.stop()
+	gone := filepath.Join(s.cache, "a-uid-that-was")
+	if err := os.MkdirAll(filepath.Join(gone, "0123456789abcdef", "clone"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	s.startController()
+	s.until("the clone is gone", func() bool {
+		_, err := os.Stat(gone)
+		return errors.Is(err, os.ErrNotExist)
+	})
+	if _, err := os.Stat(filepath.Join(s.cache, string(s.get().UID))); err != nil {
+		t.Error(err)
 	}
 }

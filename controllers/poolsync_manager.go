@@ -19,6 +19,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/controller"
 	"sigs.k8s.io/controller-runtime/pkg/event"
 	"sigs.k8s.io/controller-runtime/pkg/handler"
+	"sigs.k8s.io/controller-runtime/pkg/manager"
 	"sigs.k8s.io/controller-runtime/pkg/metrics"
 	"sigs.k8s.io/controller-runtime/pkg/predicate"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
@@ -109,6 +110,14 @@ func addPoolSync(mgr ctrl.Manager, opts Options, recorder record.EventRecorder, 
 		Complete(r)
 	if err != nil {
 		return fmt.Errorf("add the PoolSync controller: %w", err)
+	}
+	// Who leads, and has read the PoolSyncs into the cache, knows which there are.
+	err = mgr.Add(manager.RunnableFunc(func(ctx context.Context) error {
+		r.sweepClones(ctx, opts.Namespace)
+		return nil
+	}))
+	if err != nil {
+		return fmt.Errorf("add the sweep of clones: %w", err)
 	}
 	return nil
 }

@@ -20,19 +20,31 @@ var ErrHeld = errors.New("it is locked")
 // somebody else has it, the file is closed. Release gives the lock back and
 // closes the file.
 func Try(file *os.File) (release func(), err error) {
+	if err := lock(file, syscall.LOCK_EX); err != nil {
+		return nil, errors.Join(err, file.Close())
+	}
+	return func() {
+		_ = syscall.Flock(int(file.Fd()), syscall.LOCK_UN)
+		_ = file.Close()
+	}, nil
+}
+
+// Share takes the lock with others who share it, until the file is closed; nobody
+// takes it alone meanwhile. It does not wait: with an error, which is ErrHeld where
+// somebody has it alone, the file stays open.
+func Share(file *os.File) error { return lock(file, syscall.LOCK_SH) }
+
+func lock(file *os.File, how int) error {
 	for {
-		err = syscall.Flock(int(file.Fd()), syscall.LOCK_EX|syscall.LOCK_NB)
+		err := syscall.Flock(int(file.Fd()), how|syscall.LOCK_NB)
 		switch {
 		case err == nil:
-			return func() {
-				_ = syscall.Flock(int(file.Fd()), syscall.LOCK_UN)
-				_ = file.Close()
-			}, nil
+			return nil
 		case errors.Is(err, syscall.EINTR):
 			continue
 		case errors.Is(err, syscall.EWOULDBLOCK):
 			err = ErrHeld
 		}
-		return nil, errors.Join(fmt.Errorf("lock %s: %w", file.Name(), err), file.Close())
+		return fmt.Errorf("lock %s: %w", file.Name(), err)
 	}
 }

@@ -46,9 +46,14 @@ func (g *Git) fetch(ctx context.Context, revision Revision) error {
 		return err
 	}
 	defer ended(session)
-	fresh, err := os.MkdirTemp(g.dir, "fetching-")
+	// Somebody may have tidied up.
+	err = os.MkdirAll(g.dir, 0o700)
+	fresh := ""
+	if err == nil {
+		fresh, err = os.MkdirTemp(g.dir, "fetching-")
+	}
 	if err != nil {
-		return sourceError("fetch", g.url, err, "make "+g.dir+" writable")
+		return g.unstored("fetch", err)
 	}
 	defer func() { _ = os.RemoveAll(fresh) }()
 
@@ -60,7 +65,7 @@ func (g *Git) fetch(ctx context.Context, revision Revision) error {
 		wants = append(wants, revision.tag)
 	}
 	if err := fetchPack(ctx, session, refs, store, wants, fetchOptions{depth: 1}); err != nil {
-		if ctx.Err() != nil || isAdvertised(refs, hash) {
+		if ctx.Err() != nil || isFull(err) || isAdvertised(refs, hash) {
 			return g.unreachable("fetch "+Short(revision.Commit)+" of", err)
 		}
 		if err := g.fetchWhole(ctx, store, hash); err != nil {
@@ -68,10 +73,10 @@ func (g *Git) fetch(ctx context.Context, revision Revision) error {
 		}
 	}
 	if err := store.SetReference(plumbing.NewHashReference(fetchedRef, hash)); err != nil {
-		return sourceError("fetch", g.url, err, "make "+g.dir+" writable")
+		return g.unstored("fetch", err)
 	}
 	if err := store.Close(); err != nil {
-		return sourceError("fetch", g.url, err, "make "+g.dir+" writable")
+		return g.unstored("fetch", err)
 	}
 	return g.install(fresh)
 }
@@ -85,7 +90,7 @@ func (g *Git) install(fresh string) error {
 		err = os.Rename(fresh, clone)
 	}
 	if err != nil {
-		return sourceError("fetch", g.url, err, "make "+g.dir+" writable")
+		return g.unstored("fetch", err)
 	}
 	return nil
 }

@@ -6,6 +6,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"net/http"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -26,6 +27,8 @@ import (
 // A Git is used by one goroutine at a time, and its directory by one Git.
 type Git struct {
 	dir string
+	// inUse keeps the directory from being swept away.
+	inUse *os.File
 	// url is for people.
 	url    string
 	server server
@@ -41,10 +44,13 @@ func OpenGit(dir, url string, auth Auth) (*Git, error) {
 	shown := withoutUser(url)
 	sum := sha256.Sum256([]byte(url))
 	g := &Git{dir: filepath.Join(dir, hex.EncodeToString(sum[:8])), url: shown}
-	if err := g.clean(); err != nil {
-		return nil, sourceError("open", shown, err, "make "+dir+" writable")
-	}
 	var err error
+	if g.inUse, err = use(dir); err == nil {
+		err = g.clean()
+	}
+	if err != nil {
+		return nil, g.unstored("open", err)
+	}
 	if g.server, err = newServer(g.dir, url, auth); err != nil {
 		return nil, g.unreachable("open", err)
 	}
@@ -186,6 +192,9 @@ func (g *Git) unreachable(doing string, err error) error {
 		return sourceError(doing, g.url, fmt.Errorf("the server answers %s", refusal.Response.Status),
 			"try again; if it lasts, look at the server's log or at what stands in front of it")
 	}
+	if isFull(err) {
+		return g.unstored(doing, err)
+	}
 	if told := (*remedied)(nil); errors.As(err, &told) {
 		return sourceError(doing, g.url, err, told.remedy)
 	}
@@ -200,6 +209,8 @@ func (g *Git) unreachable(doing string, err error) error {
 		return sourceError(doing, g.url, errSHA256, "move it to one with `git init --object-format=sha1`; `cloop fleet check` takes either")
 	case strings.Contains(text, "x509:") || strings.Contains(text, "tls:"):
 		return sourceError(doing, g.url, err, "give the CA bundle that signed the server's certificate")
+	case strings.Contains(text, "proxyconnect ") || strings.Contains(text, http.StatusText(http.StatusProxyAuthRequired)):
+		return sourceError(doing, g.url, err, "correct HTTPS_PROXY of this process, or name the server in NO_PROXY")
 	case strings.Contains(text, "http redirect:"):
 		// go-git's own refusals.
 		return sourceError(doing, g.url, err, "give the URL that the repository has now")

@@ -9,7 +9,10 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"net/url"
 	"time"
+
+	"golang.org/x/net/http/httpproxy"
 )
 
 // Bounds on what a server may send, in bytes. A fleet repository is text and
@@ -62,9 +65,11 @@ func httpClient(bundle []byte, credential bool) (*http.Client, error) {
 			return nil, errors.New("the CA bundle has no certificate")
 		}
 	}
+	// What net/http reads once for a process is read for each client.
+	proxy := httpproxy.FromEnvironment().ProxyFunc()
 	return &http.Client{
 		Transport: boundedTransport{maxPack: maxPack, next: &http.Transport{
-			Proxy:               http.ProxyFromEnvironment,
+			Proxy:               func(req *http.Request) (*url.URL, error) { return proxy(req.URL) },
 			DialContext:         (&net.Dialer{Timeout: limits.Connect}).DialContext,
 			TLSClientConfig:     config,
 			TLSHandshakeTimeout: limits.Connect,

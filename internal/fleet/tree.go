@@ -63,7 +63,7 @@ func (g *Git) checkoutClone(ctx context.Context, revision string) (*Tree, error)
 	}
 	dir, err := os.MkdirTemp(g.dir, "tree-")
 	if err != nil {
-		return nil, sourceError("check out", g.url, err, "make "+g.dir+" writable")
+		return nil, g.unstored("check out", err)
 	}
 	if err := writeTree(ctx, root, dir); err != nil {
 		return nil, errors.Join(g.treeError(revision, err), os.RemoveAll(dir))
@@ -78,7 +78,7 @@ func (g *Git) treeError(revision string, err error) error {
 	case errors.Is(err, errUnsafe):
 		// Only another commit helps.
 		return &fault{kind: ErrBuild, doing: doing + " " + g.url, cause: err, remedy: "commit a tree without it"}
-	case errors.Is(err, errTooLarge), errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):
+	case errors.Is(err, errTooLarge), isFull(err), errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):
 		return g.unreachable(doing, err)
 	default:
 		return fmt.Errorf("%w: %w", errNotCloned, err)

@@ -51,6 +51,7 @@ func newSyncs(ctx context.Context, o Options, data *store.Store, m *metrics) (*s
 	if err != nil {
 		return nil, fmt.Errorf("load the schemas: %w", err)
 	}
+	sweepClones(o)
 	out := &syncs{store: data, followers: map[string]*follower{}, validator: validator}
 	var records []hubv1.Sync
 	// Rendering is what takes memory here, so one repository at a time does.
@@ -58,7 +59,7 @@ func newSyncs(ctx context.Context, o Options, data *store.Store, m *metrics) (*s
 	for _, config := range o.Syncs {
 		records = append(records, hubv1.Sync{Name: config.Name, Repository: config.URL, Path: config.Path})
 		out.followers[config.Name] = &follower{
-			config: config, dir: filepath.Join(o.DataDir, "git"), store: data, validator: validator, clock: o.Clock,
+			config: config, dir: cloneDir(o), store: data, validator: validator, clock: o.Clock,
 			log: o.Log.With("sync", config.Name), metrics: m, wake: data.Bus.Subscribe(store.PokeTopic(config.Name)).C, pushed: data.Bus.Subscribe(store.PushTopic(config.Name)).C, rendering: rendering,
 			poster: newPoster(o, config, m),
 		}
@@ -67,6 +68,24 @@ func newSyncs(ctx context.Context, o Options, data *store.Store, m *metrics) (*s
 		return nil, fmt.Errorf("keep the configured syncs: %w", err)
 	}
 	return out, nil
+}
+
+// cloneDir is where the clones are, each below the name of its sync.
+func cloneDir(o Options) string { return filepath.Join(o.DataDir, "git") }
+
+// sweepClones removes the clones of syncs that are not configured any more.
+func sweepClones(o Options) {
+	var keep []string
+	for _, config := range o.Syncs {
+		keep = append(keep, config.Name)
+	}
+	removed, err := fleet.Sweep(cloneDir(o), keep)
+	if err != nil {
+		o.Log.Error("clones of syncs that are gone stay behind", "error", err)
+	}
+	if len(removed) > 0 {
+		o.Log.Info("removes clones of syncs that are gone", "dirs", removed)
+	}
 }
 
 // Reconcile makes a sync run now, at whichever hub it runs.

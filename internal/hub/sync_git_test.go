@@ -1,6 +1,7 @@
 package hub_test
 
 import (
+	"errors"
 	"os"
 	"path/filepath"
 	"strings"
@@ -96,5 +97,22 @@ func TestASyncSaysThatHistoryWasRewritten(t *testing.T) {
 	gone := until(t, f.admin.WatchSync(f.ctx(), "fleet"), "the sync failed", func(s hubv1.Sync) bool { return s.State == hubv1.SyncFailed })
 	if !strings.Contains(gone.Message, "there is no branch main any more") || gone.LastAppliedRevision != third {
 		t.Errorf("it says %s", gone.Message)
+	}
+}
+
+// Clones of syncs that are not configured any more go when the hub starts.
+func TestClonesOfSyncsThatAreGoneAreSwept(t *testing.T) {
+	dir := t.TempDir()
+	for _, name := range []string{"fleet", "gone"} {
+		check(t, os.MkdirAll(filepath.Join(dir, "hub", "git", name, "0123456789abcdef", "clone"), 0o700))
+	}
+	serveIn(t, dir, func(o *hub.Options) {
+		o.Syncs = []hub.SyncConfig{{Name: "fleet", URL: "https://127.0.0.1:1/fleet.git"}}
+	})
+	if _, err := os.Stat(filepath.Join(dir, "hub", "git", "fleet")); err != nil {
+		t.Error(err)
+	}
+	if _, err := os.Stat(filepath.Join(dir, "hub", "git", "gone")); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("the other clone is there: %v", err)
 	}
 }
