@@ -39,6 +39,9 @@ const (
 	maxSigners = 4 << 20
 )
 
+// keyDSA is the type of keys that are too weak to believe.
+const keyDSA = "ssh-dss"
+
 // ParseSigners reads files, by name, of armored PGP public keys and of SSH keys: bare
 // ones and lines as of OpenSSH's allowed_signers. An error names the file and the
 // line and quotes neither.
@@ -112,7 +115,7 @@ func (s *Signers) addLine(line string) error {
 		name, rest = strings.Trim(first, `"`), behind
 	}
 	key, comment, options, _, err := ssh.ParseAuthorizedKey([]byte(rest))
-	if err != nil || key.Type() == ssh.InsecureKeyAlgoDSA || name == "" && len(options) > 0 {
+	if err != nil || key.Type() == keyDSA || name == "" && len(options) > 0 {
 		return errors.New("it is neither an SSH public key nor a line of allowed signers: write NAME, perhaps options, and the key as in `ssh-ed25519 AAAA…`")
 	}
 	signer := sshSigner{name: name, key: key}
