@@ -185,8 +185,20 @@ func TestABoundedTokenRevokesNoneThatGivesMore(t *testing.T) {
 	whole := r.token(r.admin, hubv1.CreateTokenRequest{Name: "whole"})
 	reads := hubv1.CreateTokenRequest{Name: "reads", Scopes: []hubv1.Permission{hubv1.PermissionExecutorRead}}
 	small, other := r.token(r.admin, reads), r.token(r.admin, reads)
+	manager := r.token(r.admin, hubv1.CreateTokenRequest{Name: "manages",
+		Scopes: []hubv1.Permission{hubv1.PermissionAccessManage, hubv1.PermissionAccessRead, hubv1.PermissionExecutorRead}})
 	reads.Ceiling = &hubv1.Ceiling{Names: []string{"eu-*"}}
 	bounded := r.token(r.admin, reads)
+	for _, c := range []struct {
+		of   hubv1.Token
+		sees int
+	}{{small, 1}, {bounded, 1}, {manager, 6}, {whole, 6}} {
+		status, _, answer := r.ask(http.MethodGet, "/api/v1/tokens", c.of.Secret, "")
+		var list hubv1.TokenList
+		if err := json.Unmarshal(answer, &list); err != nil || len(list.Items) != c.sees || c.sees == 1 && list.Items[0].ID != c.of.ID {
+			t.Errorf("%s sees %d %s", c.of.Name, status, answer)
+		}
+	}
 	for _, c := range []struct {
 		bearer string
 		of     hubv1.Token
@@ -195,7 +207,9 @@ func TestABoundedTokenRevokesNoneThatGivesMore(t *testing.T) {
 		{small.Secret, whole, http.StatusForbidden},
 		{bounded.Secret, whole, http.StatusForbidden},
 		{bounded.Secret, small, http.StatusForbidden},
-		{small.Secret, other, http.StatusNoContent},
+		{small.Secret, other, http.StatusForbidden},
+		{manager.Secret, whole, http.StatusForbidden},
+		{manager.Secret, other, http.StatusNoContent},
 		{small.Secret, small, http.StatusNoContent},
 		{bounded.Secret, bounded, http.StatusNoContent},
 		{whole.Secret, whole, http.StatusNoContent},

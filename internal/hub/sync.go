@@ -314,7 +314,7 @@ func (f *follower) sync(ctx context.Context, record *hubv1.Sync) (string, error)
 		}
 		f.built = revision
 	}
-	applied, err := f.store.ApplyDocuments(ctx, f.config.Name, f.documents)
+	applied, err := f.store.ApplyDocuments(ctx, f.config.Name, f.config.Allow, f.documents)
 	if err != nil {
 		return "", fmt.Errorf("revision %s is not applied: %w", fleet.Short(revision), err)
 	}

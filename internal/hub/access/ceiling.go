@@ -12,7 +12,10 @@ import (
 )
 
 // Exceeds names each field of a pool's definition that goes beyond the ceiling,
-// with the bound. It is how Git syncs and tokens alike are held to theirs.
+// with the bound. It is how Git syncs and tokens alike are held to theirs: a
+// definition that they give a pool must be within it, and so must the one that a
+// pool has before they change it or take it over. A pool that is beyond the
+// ceiling is another's, and would otherwise be cut to size and taken away.
 func Exceeds(c hubv1.Ceiling, name string, definition hubv1.PoolDefinition) []hubv1.FieldError {
 	var out []hubv1.FieldError
 	say := func(field, format string, args ...any) {
@@ -53,9 +56,6 @@ func Exceeds(c hubv1.Ceiling, name string, definition hubv1.PoolDefinition) []hu
 
 // Sees says whether a pool of that name is within the ceiling.
 func Sees(c hubv1.Ceiling, name string) bool { return len(c.Names) == 0 || matches(c.Names, name) }
-
-// Owns says whether a pool that is there belongs to whom the ceiling allows.
-func Owns(c hubv1.Ceiling, owner string) bool { return len(c.Owners) == 0 || matches(c.Owners, owner) }
 
 func matches(patterns []string, text string) bool {
 	return slices.ContainsFunc(patterns, func(pattern string) bool {

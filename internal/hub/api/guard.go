@@ -96,14 +96,15 @@ func (s *server) guardPool(ctx context.Context, caller store.Caller, ref string)
 }
 
 func (s *server) guardRun(ctx context.Context, caller store.Caller, p hubv1.Permission, run string) error {
-	if caller.Rights.May(hubv1.PermissionRunRead, "") && caller.Rights.May(p, "") {
+	ceiling := caller.Ceiling()
+	if len(ceiling.Names) == 0 && caller.Rights.May(hubv1.PermissionRunRead, "") && caller.Rights.May(p, "") {
 		return nil
 	}
-	project, err := s.Store.ProjectOfRun(ctx, run)
+	project, pool, err := s.Store.PlaceOfRun(ctx, run)
 	switch {
 	case err != nil:
 		return err
-	case !caller.Rights.May(hubv1.PermissionRunRead, project.ID):
+	case !caller.Rights.May(hubv1.PermissionRunRead, project.ID), !access.Sees(ceiling, pool):
 		return problem.New(hubv1.CodeNotFound, "there is no run %q", run)
 	case !caller.Rights.May(p, project.ID):
 		return lacks(caller, p, project.Name)
@@ -113,10 +114,10 @@ func (s *server) guardRun(ctx context.Context, caller store.Caller, p hubv1.Perm
 
 // mayIn refuses what the caller may not do with a project.
 func (s *server) mayIn(ctx context.Context, caller store.Caller, p hubv1.Permission, ref string) error {
-	if caller.Rights.May(hubv1.PermissionProjectRead, "") && caller.Rights.May(p, "") {
+	if len(caller.Ceiling().Names) == 0 && caller.Rights.May(hubv1.PermissionProjectRead, "") && caller.Rights.May(p, "") {
 		return nil
 	}
-	project, err := s.Store.GetProject(ctx, ref)
+	project, err := s.Store.GetProject(store.WithCaller(ctx, caller), ref)
 	switch {
 	case err != nil:
 		return err

@@ -3,6 +3,7 @@ package api
 import (
 	"context"
 	"net/http"
+	"slices"
 
 	"cloop.dev/cloop/apis/hubv1"
 	"cloop.dev/cloop/internal/hub/access"
@@ -162,6 +163,9 @@ func (s *server) tokens() {
 				return nil, lacks(caller, hubv1.PermissionAccessRead, "")
 			}
 			items, err := s.Store.ListTokens(ctx, user, in.Over)
+			if user == caller.User && !caller.KeepsTokens(hubv1.PermissionAccessRead) {
+				items = slices.DeleteFunc(items, func(t hubv1.Token) bool { return t.ID != caller.Token.ID })
+			}
 			return answer(hubv1.TokenList{Items: items}, err)
 		})
 	register(s, requires(permissionSelf, op(http.MethodDelete, apiBase+"/tokens/{token}", "revoke-token", "Revoke one's own token or, with access.manage, another's")),

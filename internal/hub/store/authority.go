@@ -179,8 +179,9 @@ func (tx *Tx) mayRevoke(t tokenRow) error {
 		return nil
 	case t.User != c.User:
 		return tx.mayTakeFromUser(t.User)
-	case c.Token.Ceiling != nil:
-		return bounded("a token with a ceiling ends itself alone", "token %s has a ceiling, and %s is another", c.Token.ID, t.ID)
+	case !c.KeepsTokens(hubv1.PermissionAccessManage):
+		return bounded("a token with a ceiling, or without "+string(hubv1.PermissionAccessManage)+" among its scopes, ends itself alone",
+			"token %s is bounded, and %s is another", c.Token.ID, t.ID)
 	}
 	for _, g := range c.grants {
 		if len(t.Scopes) > 0 {

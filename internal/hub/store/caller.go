@@ -35,6 +35,16 @@ func (c Caller) Ceiling() hubv1.Ceiling {
 // Unscoped are the rights that the caller's user has without the token's scopes.
 func (c Caller) Unscoped() access.Rights { return access.Of(c.grants, nil) }
 
+// KeepsTokens says whether the token in hand is good for its user's other tokens
+// too: one with a ceiling never is, and one with scopes where they have what
+// others' tokens need.
+func (c Caller) KeepsTokens(p hubv1.Permission) bool {
+	return c.Token.Ceiling == nil && (len(c.Token.Scopes) == 0 || c.Rights.May(p, ""))
+}
+
+// bounded says whether the token in hand gives less than its user has.
+func (c Caller) bounded() bool { return c.Token.Ceiling != nil || len(c.Token.Scopes) > 0 }
+
 // standing is what somebody is: its groups and the roles that it has itself or
 // by them.
 type standing struct {
@@ -44,10 +54,18 @@ type standing struct {
 
 type callerKey struct{}
 
-// WithCaller makes changes under the context the caller's: they are held to the
-// ceiling of its token, and not made once that is revoked.
+// WithCaller makes what is done under the context the caller's: it is held to the
+// ceiling of its token, and changes are not made once that is revoked.
 func WithCaller(ctx context.Context, caller Caller) context.Context {
 	return context.WithValue(ctx, callerKey{}, &caller)
+}
+
+// ceilingIn bounds which pools there are for whoever asks under the context.
+func ceilingIn(ctx context.Context) hubv1.Ceiling {
+	if caller, _ := ctx.Value(callerKey{}).(*Caller); caller != nil {
+		return caller.Ceiling()
+	}
+	return hubv1.Ceiling{}
 }
 
 // as runs a change for the caller of the context, if there is one. What was

@@ -79,18 +79,22 @@ func (s *Store) CreateCredential(ctx context.Context, actor string, key Key, ref
 
 // AuthPool finds the live credential of a bearer token.
 func (s *Store) AuthPool(ctx context.Context, text string) (Credential, error) {
-	var c Credential
 	if token.Check(token.Pool, text) != nil {
-		return c, problem.New(hubv1.CodeUnauthenticated, "the bearer token is no pool credential")
+		return Credential{}, problem.New(hubv1.CodeUnauthenticated, "the bearer token is no pool credential")
 	}
-	err := s.reader.QueryRowContext(ctx, "SELECT id, pool_id FROM credentials WHERE hash = ? AND revoked_at IS NULL", token.Hash(text)).
-		Scan(&c.ID, &c.PoolID)
-	if errors.Is(err, sql.ErrNoRows) {
+	c, found, err := first(ctx, s.reader, scanProven, "SELECT id, pool_id FROM credentials WHERE hash = ? AND revoked_at IS NULL", token.Hash(text))
+	if err == nil && !found {
 		return c, problem.New(hubv1.CodeUnauthenticated, "the pool credential is revoked or was never issued")
 	}
 	if err == nil {
 		s.used(ctx, c)
 	}
+	return c, err
+}
+
+func scanProven(row scanner) (Credential, error) {
+	var c Credential
+	err := row.Scan(&c.ID, &c.PoolID)
 	return c, err
 }
 
@@ -149,7 +153,7 @@ func (tx *Tx) repeats(actor string, key Key, request any) (object string, repeat
 		return "", false, err
 	}
 	var was string
-	err = tx.QueryRowContext(context.Background(), "SELECT request, object FROM idempotency WHERE actor = ? AND key = ?", actor, string(key)).
+	err = tx.QueryRowContext(context.Background(), "SELECT request, object FROM idempotency WHERE actor = ? AND key = ?", tx.keeper(actor), string(key)).
 		Scan(&was, &object)
 	switch {
 	case errors.Is(err, sql.ErrNoRows):
@@ -162,12 +166,21 @@ func (tx *Tx) repeats(actor string, key Key, request any) (object string, repeat
 	return object, true, nil
 }
 
+// keeper is whose keys are told apart: a user's tokens share theirs, but what was
+// made with another one is not for a token that is bounded.
+func (tx *Tx) keeper(actor string) string {
+	if tx.caller != nil && tx.caller.bounded() {
+		return actor + " with " + tx.caller.Token.ID
+	}
+	return actor
+}
+
 func (tx *Tx) remember(actor string, key Key, request any, object string) error {
 	if key == "" {
 		return nil
 	}
 	_, err := tx.exec("INSERT INTO idempotency (actor, key, request, object, created_at) VALUES (?, ?, ?, ?, ?)",
-		actor, string(key), fingerprint(request), object, nano(tx.now))
+		tx.keeper(actor), string(key), fingerprint(request), object, nano(tx.now))
 	return err
 }
 

@@ -388,7 +388,7 @@ func (m *machine) Git(t *rapid.T) {
 		}}
 		m.managed = true
 	}
-	_, err := m.s.ApplyDocuments(background, "fleet", documents)
+	_, err := m.s.ApplyDocuments(background, "fleet", hubv1.Ceiling{}, documents)
 	m.ok(t, err)
 }
 

@@ -169,6 +169,12 @@ func (tx *Tx) makePool(actor, name string, definition hubv1.PoolDefinition, sour
 	if err != nil {
 		return old, err
 	}
+	if found {
+		// A pool that was revoked comes back with what is bound to it.
+		if err := tx.reaches(old); err != nil {
+			return old, err
+		}
+	}
 	id := old.ID
 	switch {
 	case found && old.State == hubv1.PoolDraining:

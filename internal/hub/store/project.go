@@ -61,9 +61,13 @@ func findProject(ctx context.Context, q querier, ref string) (p projectRow, err 
 		p, found, err = first(ctx, q, scanProject, selectProjects+" WHERE name = ? OR id = ? ORDER BY name = ? DESC LIMIT 1", ref, ref, ref)
 	}
 	if err == nil && !found {
-		err = problem.New(hubv1.CodeNotFound, "there is no project %q", ref)
+		err = noProject(ref)
 	}
 	return p, err
+}
+
+func noProject(ref string) *hubv1.Problem {
+	return problem.New(hubv1.CodeNotFound, "there is no project %q", ref)
 }
 
 // CreateProject makes a project.
@@ -106,21 +110,35 @@ func (s *Store) FindProject(ctx context.Context, ref string) (hubv1.Project, err
 	return p.Project, err
 }
 
-// GetProject returns a project by name or id.
+// GetProject returns a project by name or id. One that is bound to a pool that
+// the ceiling of whoever asks hides is not there.
 func (s *Store) GetProject(ctx context.Context, ref string) (out hubv1.Project, err error) {
 	err = s.view(ctx, func(q querier) error {
 		p, err := findProject(ctx, q, ref)
 		if err != nil {
 			return err
 		}
+		hidden, err := p.hidden(ctx, q, ceilingIn(ctx))
+		if err == nil && hidden {
+			err = noProject(ref)
+		}
+		if err == nil {
+			err = p.veil(ctx, q, ceilingIn(ctx))
+		}
+		if err != nil {
+			return err
+		}
+		if p.Paused, err = s.paused(ctx, q, p); err != nil {
+			return err
+		}
 		out = p.Project
-		out.Paused, err = s.paused(ctx, q, p)
-		return err
+		return nil
 	})
 	return out, err
 }
 
-// ListProjects lists the projects by name.
+// ListProjects lists the projects by name, without those that are bound to pools
+// that the ceiling of whoever asks hides.
 func (s *Store) ListProjects(ctx context.Context) (out []hubv1.Project, err error) {
 	err = s.view(ctx, func(q querier) error {
 		rows, err := collect(ctx, q, scanProject, selectProjects+" ORDER BY name")
@@ -129,6 +147,16 @@ func (s *Store) ListProjects(ctx context.Context) (out []hubv1.Project, err erro
 		}
 		out = make([]hubv1.Project, 0, len(rows))
 		for _, row := range rows {
+			hidden, err := row.hidden(ctx, q, ceilingIn(ctx))
+			if err != nil {
+				return err
+			}
+			if hidden {
+				continue
+			}
+			if err := row.veil(ctx, q, ceilingIn(ctx)); err != nil {
+				return err
+			}
 			if row.Paused, err = s.paused(ctx, q, row); err != nil {
 				return err
 			}
@@ -170,6 +198,9 @@ func (s *Store) BindProject(ctx context.Context, actor, ref, executor string, so
 	err := s.update(ctx, func(tx *Tx) error {
 		project, err := findProject(ctx, tx, ref)
 		if err != nil {
+			return err
+		}
+		if err := tx.leaves(project); err != nil {
 			return err
 		}
 		row, err := findPool(ctx, tx, pool)

@@ -66,9 +66,13 @@ func heldRun(ctx context.Context, q querier, runner string) (runRow, bool, error
 func findRun(ctx context.Context, q querier, id string) (runRow, error) {
 	r, found, err := first(ctx, q, scanRun, selectRuns+" WHERE r.id = ?", id)
 	if err == nil && !found {
-		err = problem.New(hubv1.CodeNotFound, "there is no run %q", id)
+		err = noRun(id)
 	}
 	return r, err
+}
+
+func noRun(id string) *hubv1.Problem {
+	return problem.New(hubv1.CodeNotFound, "there is no run %q", id)
 }
 
 // StartRun checks that the run may go to the project's pool, which must meet what
@@ -89,6 +93,9 @@ func (s *Store) StartRun(ctx context.Context, actor string, key Key, request hub
 		}
 		pool, err := tx.poolFor(project, actor)
 		if err != nil {
+			return err
+		}
+		if err := tx.seesProject(project); err != nil {
 			return err
 		}
 		if err := meets(pool, project.Name, source.Requirements); err != nil {
@@ -187,7 +194,7 @@ func (s *Store) GetRun(ctx context.Context, id string) (run hubv1.Run, err error
 // ListRuns lists runs, newest first, of one project unless that is empty.
 func (s *Store) ListRuns(ctx context.Context, project string, limit int) (runs []hubv1.Run, err error) {
 	err = s.view(ctx, func(q querier) error {
-		where, args := "", []any{}
+		where, args := " WHERE 1 = 1", []any{}
 		if project != "" {
 			p, err := findProject(ctx, q, project)
 			if err != nil {
@@ -218,7 +225,18 @@ func (s *Store) ListRunsOf(ctx context.Context, projects []string, limit int) (r
 	return runs, err
 }
 
+// listRuns leaves out those that the ceiling of whoever asks hides.
 func (s *Store) listRuns(ctx context.Context, q querier, where string, args []any, limit int) ([]hubv1.Run, error) {
+	if ceiling := ceilingIn(ctx); len(ceiling.Names) > 0 {
+		pools, err := poolsWithin(ctx, q, ceiling)
+		if err != nil || len(pools) == 0 {
+			return []hubv1.Run{}, err
+		}
+		where += " AND r.pool_id IN (" + places(len(pools)) + ")"
+		for _, id := range pools {
+			args = append(args, id)
+		}
+	}
 	rows, err := collect(ctx, q, scanRun, selectRuns+where+" ORDER BY r.seq DESC LIMIT ?", append(args, limit)...)
 	if err != nil {
 		return nil, err
@@ -226,13 +244,22 @@ func (s *Store) listRuns(ctx context.Context, q querier, where string, args []an
 	return s.shown(ctx, q, rows...)
 }
 
-// ProjectOfRun is the project that a run belongs to.
-func (s *Store) ProjectOfRun(ctx context.Context, run string) (hubv1.Project, error) {
-	p, found, err := first(ctx, s.reader, scanProject, selectProjects+" WHERE id = (SELECT project_id FROM runs WHERE id = ?)", run)
-	if err == nil && !found {
-		err = problem.New(hubv1.CodeNotFound, "there is no run %q", run)
-	}
-	return p.Project, err
+// PlaceOfRun is the project that a run belongs to, and the name of the pool that
+// it is for.
+func (s *Store) PlaceOfRun(ctx context.Context, run string) (project hubv1.Project, pool string, err error) {
+	err = s.view(ctx, func(q querier) error {
+		p, found, err := first(ctx, q, scanProject, selectProjects+" WHERE id = (SELECT project_id FROM runs WHERE id = ?)", run)
+		if err == nil && !found {
+			err = noRun(run)
+		}
+		if err != nil {
+			return err
+		}
+		project = p.Project
+		pool, _, err = first(ctx, q, scanText, "SELECT name FROM pools WHERE id = (SELECT pool_id FROM runs WHERE id = ?)", run)
+		return err
+	})
+	return project, pool, err
 }
 
 // CancelRun cancels a queued run at once and asks the runner of another to stop
@@ -240,6 +267,9 @@ func (s *Store) ProjectOfRun(ctx context.Context, run string) (hubv1.Project, er
 func (s *Store) CancelRun(ctx context.Context, actor, id string) (hubv1.Run, error) {
 	err := s.update(ctx, func(tx *Tx) error {
 		run, err := findRun(ctx, tx, id)
+		if err == nil {
+			err = tx.seesRun(run)
+		}
 		if err != nil {
 			return err
 		}

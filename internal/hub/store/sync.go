@@ -35,19 +35,20 @@ type Applied struct {
 
 // ApplyDocuments makes the hub's pools what a sync's documents say, in one
 // transaction: all of it or, with an error, nothing. A pool of the sync whose
-// document is gone is drained or let go, as its last definition says.
-func (s *Store) ApplyDocuments(ctx context.Context, sync string, documents []PoolDocument) (out Applied, err error) {
+// document is gone is drained or let go, as its last definition says. A pool
+// that is not the sync's becomes so only where it is within the ceiling as it is.
+func (s *Store) ApplyDocuments(ctx context.Context, sync string, allow hubv1.Ceiling, documents []PoolDocument) (out Applied, err error) {
 	actor := "sync:" + sync
 	err = s.update(ctx, func(tx *Tx) error {
 		out = Applied{}
 		var refused []error
 		for _, document := range documents {
-			if err := tx.applyDocument(actor, document, &out); err != nil {
+			if err := tx.applyDocument(actor, allow, document, &out); err != nil {
 				var p *hubv1.Problem
 				if !errors.As(err, &p) {
 					return err
 				}
-				refused = append(refused, fmt.Errorf("%s: %s", document.Source.Path, p.Detail))
+				refused = append(refused, errors.New(document.Source.Path+": "+said(p)))
 			}
 		}
 		if len(refused) > 0 {
@@ -58,13 +59,37 @@ func (s *Store) ApplyDocuments(ctx context.Context, sync string, documents []Poo
 	return out, err
 }
 
-func (tx *Tx) applyDocument(actor string, d PoolDocument, out *Applied) error {
+// said is a refusal with what to do about it, where it says that itself.
+func said(p *hubv1.Problem) string {
+	if p.Code == hubv1.CodeForbidden {
+		return p.Detail + ": " + p.Remedy
+	}
+	return p.Detail
+}
+
+// adopts refuses to take over a pool that the sync may not have as it is now.
+// What is the sync's already it has; a revoked pool comes back with what is bound
+// to it, and is no less somebody's.
+func adopts(allow hubv1.Ceiling, d PoolDocument, pool poolRow) error {
+	if pool.Source != nil && pool.Source.Sync == d.Source.Sync {
+		return nil
+	}
+	return beyond(allow, pool, "sync "+d.Source.Sync, fmt.Sprintf("give the HubPool another name, or have somebody who may change pool %s bring it within "+
+		"`allow` of the hub's configuration: `cloop executor pool update %s`", pool.Name, pool.Name))
+}
+
+func (tx *Tx) applyDocument(actor string, allow hubv1.Ceiling, d PoolDocument, out *Applied) error {
 	pool, found, err := first(context.Background(), tx, scanPool, selectPools+" WHERE p.name = ?", d.Name)
 	if err != nil {
 		return err
 	}
 	if found && pool.State != hubv1.PoolRevoked && pool.Source != nil && pool.Source.Sync != d.Source.Sync {
 		return problem.New(hubv1.CodePoolManagedByGit, "pool %s belongs to sync %s already", d.Name, pool.Source.Sync)
+	}
+	if found {
+		if err := adopts(allow, d, pool); err != nil {
+			return err
+		}
 	}
 	switch {
 	case found && pool.State == hubv1.PoolDraining:

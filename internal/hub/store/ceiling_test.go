@@ -1,0 +1,95 @@
+package store_test
+
+import (
+	"encoding/json"
+	"slices"
+	"strings"
+	"testing"
+
+	"cloop.dev/cloop/apis/hubv1"
+	"cloop.dev/cloop/internal/hub/store"
+)
+
+func TestAPoolBeyondACeilingIsNotTakenOver(t *testing.T) {
+	both(t, testAPoolBeyondACeilingIsNotTakenOver)
+}
+
+// What a pool is at the hub decides, for a sync and for a token alike, whoever
+// says that it is to be theirs.
+func testAPoolBeyondACeilingIsNotTakenOver(t *testing.T) {
+	w := newWorld(t, 1)
+	ceiling := hubv1.Ceiling{Names: []string{"ml-*"}, MaxRunners: 3, Labels: []string{"gpu=*"}, Audience: []string{"group:ml-*"}, Owners: []string{"group:ml-*"}}
+	who, _ := caller(t, w.s, root(t, w.s), hubv1.CreateTokenRequest{Name: "ml", Scopes: []hubv1.Permission{hubv1.PermissionExecutorManage}, Ceiling: &ceiling})
+	ctx, me := store.WithCaller(background, who), who.Actor()
+	mine := hubv1.PoolDefinition{MaxRunners: 2, Owner: "group:ml-a", Audience: []string{"group:ml-a"}, DeletionPolicy: "Orphan"}
+	beyond := func(change func(*hubv1.PoolDefinition)) hubv1.PoolDefinition {
+		d := mine
+		change(&d)
+		return d
+	}
+	apply := func(names ...string) error {
+		var documents []store.PoolDocument
+		for _, name := range names {
+			documents = append(documents, store.PoolDocument{Name: name, Definition: mine, Source: hubv1.Provenance{Sync: "fleet", Path: name + ".yaml", Digest: "d"}})
+		}
+		return errOf(w.s.ApplyDocuments(background, "fleet", ceiling, documents))
+	}
+	for name, c := range map[string]struct {
+		field string
+		is    hubv1.PoolDefinition
+	}{
+		"ml-owner":    {"owner: group:admins", beyond(func(d *hubv1.PoolDefinition) { d.Owner = "group:admins" })},
+		"ml-none":     {"owner: no owner", beyond(func(d *hubv1.PoolDefinition) { d.Owner = "" })},
+		"ml-audience": {"audience[0]: group:admins", beyond(func(d *hubv1.PoolDefinition) { d.Audience = []string{"group:admins"} })},
+		"ml-anyone":   {"audience: anyone", beyond(func(d *hubv1.PoolDefinition) { d.Audience = nil })},
+		"ml-big":      {"maxRunners: 4 is above 3", beyond(func(d *hubv1.PoolDefinition) { d.MaxRunners = 4 })},
+		"ml-labels":   {"labels.team", beyond(func(d *hubv1.PoolDefinition) { d.Labels = map[string]string{"team": "x"} })},
+		"us-name":     {"name: us-name", mine},
+	} {
+		for _, state := range []hubv1.PoolState{hubv1.PoolActive, hubv1.PoolRevoked} {
+			if state == hubv1.PoolRevoked {
+				must(t)(w.s.RevokePool(background, admin, name))
+			} else {
+				must(t)(w.s.CreatePool(background, admin, "", hubv1.CreatePoolRequest{Name: name, PoolDefinition: c.is}))
+			}
+			before, _, err := w.s.GetPool(background, name)
+			check(t, err)
+			err = apply(name)
+			if err == nil || !strings.Contains(err.Error(), c.field) || !strings.Contains(err.Error(), "pool "+name+" belongs to ") || !strings.Contains(err.Error(), "cloop executor pool update "+name) {
+				t.Errorf("the sync takes %s, which is %s: %v", name, state, err)
+			}
+			want := hubv1.CodeForbidden
+			if name == "us-name" && state == hubv1.PoolActive {
+				want = hubv1.CodeNotFound // it is not there for the token
+			}
+			if state == hubv1.PoolRevoked {
+				err = errOf(w.s.CreatePool(ctx, me, "", hubv1.CreatePoolRequest{Name: name, PoolDefinition: mine}))
+			} else {
+				err = errOf(w.s.UpdatePool(ctx, me, name, 0, hubv1.UpdatePoolRequest{MaxRunners: &mine.MaxRunners, Owner: &mine.Owner, Audience: &mine.Audience, Labels: &mine.Labels}))
+			}
+			if codeOf(err) != want {
+				t.Errorf("the token takes %s, which is %s: %v", name, state, err)
+			}
+			after, _, err := w.s.GetPool(background, name)
+			check(t, err)
+			if !slices.Equal(encoded(t, before), encoded(t, after)) {
+				t.Errorf("%s was %+v and is %+v", name, before, after)
+			}
+		}
+	}
+	// What is within it is taken, and what the sync has already it keeps.
+	must(t)(w.s.CreatePool(background, admin, "", hubv1.CreatePoolRequest{Name: "ml-mine", PoolDefinition: mine}))
+	check(t, apply("ml-mine"))
+	ceiling.Owners, mine.Owner = []string{"group:ml-b"}, "group:ml-b"
+	check(t, apply("ml-mine"))
+	if pool, _, err := w.s.GetPool(background, "ml-mine"); err != nil || pool.Owner != "group:ml-b" || pool.Source == nil {
+		t.Errorf("the sync's own pool is %+v: %v", pool, err)
+	}
+}
+
+func encoded(t *testing.T, value any) []byte {
+	t.Helper()
+	data, err := json.Marshal(value)
+	check(t, err)
+	return data
+}
