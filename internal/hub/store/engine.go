@@ -68,6 +68,8 @@ type connection interface {
 type reader struct {
 	db *sql.DB
 	bound
+	// pulse is nil where the database does not go silent.
+	pulse *pulse
 }
 
 // bound is a querier that takes ? for each argument.
@@ -75,10 +77,20 @@ type bound struct {
 	q querier
 	// bind is nil where the database takes them itself.
 	bind func(query string, args []any) (string, []any)
+	// ctx is the context of all that is read; nil where each query has its own.
+	ctx context.Context //nolint:containedctx // a transaction's, which bounds its queries
+}
+
+func (b bound) context(ctx context.Context) context.Context {
+	if b.ctx != nil {
+		return b.ctx
+	}
+	return ctx
 }
 
 // QueryContext runs a query.
 func (b bound) QueryContext(ctx context.Context, query string, args ...any) (*sql.Rows, error) {
+	ctx = b.context(ctx)
 	if b.bind == nil {
 		return b.q.QueryContext(ctx, query, args...)
 	}
@@ -88,6 +100,7 @@ func (b bound) QueryContext(ctx context.Context, query string, args ...any) (*sq
 
 // QueryRowContext runs a query for its first row.
 func (b bound) QueryRowContext(ctx context.Context, query string, args ...any) *sql.Row {
+	ctx = b.context(ctx)
 	if b.bind == nil {
 		return b.q.QueryRowContext(ctx, query, args...)
 	}

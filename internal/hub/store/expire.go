@@ -15,16 +15,21 @@ func (s *Store) NextDeadline(ctx context.Context) (at time.Time, ok bool, err er
 	if err := s.keepTime(ctx); err != nil {
 		return time.Time{}, false, err
 	}
-	var next sql.NullInt64
-	err = s.reader.QueryRowContext(ctx, `SELECT MIN(at) FROM (
+	next, _, err := first(ctx, s.reader, scanOptionalInt, `SELECT MIN(at) FROM (
 		SELECT MIN(token_expires_at) AS at FROM runners WHERE state <> 'retired' AND state = 'starting'
 		UNION ALL SELECT MIN(lost_at) FROM runners WHERE state <> 'retired'
 		UNION ALL SELECT MIN(enrolled_at) + ? FROM runners WHERE state <> 'retired' AND state = 'idle'
-		UNION ALL SELECT MIN(deadline) FROM runs WHERE settled_at IS NULL) AS due`, int64(s.Limits.IdleRetire)).Scan(&next)
+		UNION ALL SELECT MIN(deadline) FROM runs WHERE settled_at IS NULL) AS due`, int64(s.Limits.IdleRetire))
 	if err != nil {
 		return time.Time{}, false, fmt.Errorf("read the next deadline: %w", err)
 	}
 	return fromNano(next.Int64), next.Valid, nil
+}
+
+func scanOptionalInt(row scanner) (sql.NullInt64, error) {
+	var n sql.NullInt64
+	err := row.Scan(&n)
+	return n, err
 }
 
 // Expire carries out what is due by the clock.

@@ -33,6 +33,7 @@ const (
 type postgres struct {
 	config       *pgx.ConnConfig
 	writer, read *sql.DB
+	pulse        *pulse
 	// time is a test's clock; nil where the database's own counts.
 	time clock.PassiveClock
 	// member is this hub's id, which its wake-ups carry.
@@ -98,7 +99,7 @@ func openPostgres(ctx context.Context, text, member string, clock clock.PassiveC
 	if err != nil {
 		return nil, err
 	}
-	p := &postgres{config: config, member: member, time: clock}
+	p := &postgres{config: config, member: member, time: clock, pulse: &pulse{config: config}}
 	p.writer = p.pool(map[string]string{
 		"lock_timeout": milliseconds(turnTimeout), "idle_in_transaction_session_timeout": milliseconds(silentTimeout),
 		"statement_timeout": milliseconds(readTimeout), "default_transaction_isolation": "read committed",
@@ -137,11 +138,13 @@ func (p *postgres) migrations() string { return "postgres" }
 func (p *postgres) shared() bool { return true }
 
 func (p *postgres) patience() (context.Context, context.CancelFunc) {
-	return context.WithTimeout(context.Background(), changeTimeout)
+	ctx, cancel := context.WithTimeout(context.Background(), changeTimeout)
+	ctx, stop := p.pulse.watched(ctx)
+	return ctx, func() { stop(); cancel() }
 }
 
 func (p *postgres) reader() reader {
-	return reader{db: p.read, bound: bound{q: p.read, bind: bindPostgres}}
+	return reader{db: p.read, bound: bound{q: p.read, bind: bindPostgres}, pulse: p.pulse}
 }
 
 func (p *postgres) snapshot() *sql.TxOptions {
@@ -149,15 +152,22 @@ func (p *postgres) snapshot() *sql.TxOptions {
 }
 
 func (p *postgres) clock(ctx context.Context) (time.Time, time.Duration, error) {
+	row, _, err := first(ctx, p.reader(), scanClock, "SELECT (EXTRACT(EPOCH FROM clock_timestamp()) * 1000000)::BIGINT * 1000, followed FROM hub_clock")
+	if err == nil && p.time != nil {
+		row.at = p.time.Now()
+	}
+	return row.at, row.followed, err
+}
+
+type clockRow struct {
+	at       time.Time
+	followed time.Duration
+}
+
+func scanClock(row scanner) (clockRow, error) {
 	var at, followed int64
-	err := p.reader().QueryRowContext(ctx, "SELECT (EXTRACT(EPOCH FROM clock_timestamp()) * 1000000)::BIGINT * 1000, followed FROM hub_clock").Scan(&at, &followed)
-	if err != nil {
-		return time.Time{}, 0, &accessError{"read", err}
-	}
-	if p.time != nil {
-		return p.time.Now(), time.Duration(followed), nil
-	}
-	return fromNano(at), time.Duration(followed), nil
+	err := row.Scan(&at, &followed)
+	return clockRow{fromNano(at), time.Duration(followed)}, err
 }
 
 func (p *postgres) close() error { return errors.Join(p.read.Close(), p.writer.Close()) }

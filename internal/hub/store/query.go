@@ -20,17 +20,29 @@ type querier interface {
 
 // view runs fn on one consistent snapshot of the database.
 func (s *Store) view(ctx context.Context, fn func(querier) error) error {
+	ctx, stop := s.reader.pulse.watched(ctx)
+	defer stop()
 	tx, err := s.reader.snapshot(ctx, s.engine.snapshot())
 	if err != nil {
 		return &accessError{"read", err}
 	}
 	// Nothing was written, so there is nothing to keep.
 	defer func() { _ = tx.Rollback() }()
-	return fn(bound{q: tx, bind: s.reader.bind})
+	return fn(bound{q: tx, bind: s.reader.bind, ctx: ctx})
+}
+
+// watchedBy bounds one query that is made outside of a transaction.
+func watchedBy(ctx context.Context, q querier) (context.Context, func()) {
+	if r, alone := q.(reader); alone {
+		return r.pulse.watched(ctx)
+	}
+	return ctx, func() {}
 }
 
 // collect runs a query and scans every row.
 func collect[T any](ctx context.Context, q querier, scan func(scanner) (T, error), query string, args ...any) ([]T, error) {
+	ctx, stop := watchedBy(ctx, q)
+	defer stop()
 	rows, err := q.QueryContext(ctx, query, args...)
 	if err != nil {
 		return nil, &accessError{"read", err}
@@ -52,6 +64,8 @@ func collect[T any](ctx context.Context, q querier, scan func(scanner) (T, error
 
 // first returns the first row; found is false where there is none.
 func first[T any](ctx context.Context, q querier, scan func(scanner) (T, error), query string, args ...any) (item T, found bool, err error) {
+	ctx, stop := watchedBy(ctx, q)
+	defer stop()
 	item, err = scan(q.QueryRowContext(ctx, query, args...))
 	if errors.Is(err, sql.ErrNoRows) {
 		return item, false, nil
