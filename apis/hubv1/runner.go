@@ -67,8 +67,8 @@ type HeartbeatResponse struct {
 // StartedRequest says that the command has started. Repeating it is harmless.
 type StartedRequest struct {
 	Attempt int32 `json:"attempt" minimum:"1"`
-	// Commit that was checked out.
-	Commit    string    `json:"commit" maxLength:"64"`
+	// Commit that was checked out, as a hash; empty where there is none.
+	Commit    string    `json:"commit" maxLength:"64" pattern:"^([0-9a-f]{40}|[0-9a-f]{64})?$" patternDescription:"the hash of a commit"`
 	StartedAt time.Time `json:"startedAt"`
 }
 
@@ -82,7 +82,7 @@ type ResultRequest struct {
 	Attempt int32 `json:"attempt" minimum:"1"`
 	// ExitCode of the command; absent when it never started.
 	ExitCode *int32 `json:"exitCode,omitempty"`
-	Signal   string `json:"signal,omitempty" maxLength:"64"`
+	Signal   string `json:"signal,omitempty" maxLength:"64" pattern:"^[A-Za-z0-9 /()+-]*$" patternDescription:"the name of a signal"`
 	// Error says why the command could not run; empty when it ran.
 	Error string `json:"error,omitempty" maxLength:"4096"`
 	// Cancelled says that the command was stopped because the hub asked.

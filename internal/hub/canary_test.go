@@ -111,7 +111,7 @@ func noCredentialIsFound(t *testing.T, options func(*hub.Options), look func(*fo
 	must(t)(f.admin.GetRun(f.ctx(), run.ID))
 	check(t, controller.SetRefusal(f.ctx(), hubv1.Refusal{}))
 	until(t, runner.RunnerWatch(f.ctx()), "the runner has the run", func(s hubv1.RunnerSnapshot) bool { return s.Run != nil })
-	check(t, runner.RunStarted(f.ctx(), run.ID, hubv1.StartedRequest{Attempt: 1, Commit: "abc", StartedAt: f.clock.Now()}))
+	check(t, runner.RunStarted(f.ctx(), run.ID, hubv1.StartedRequest{Attempt: 1, Commit: strings.Repeat("abcd", 10), StartedAt: f.clock.Now()}))
 	must(t)(runner.AppendLog(f.ctx(), run.ID, 0, []byte("hello\n")))
 	check(t, runner.RunResult(f.ctx(), run.ID, hubv1.ResultRequest{Attempt: 1, Error: "failed with " + all, FinishedAt: f.clock.Now()}))
 	check(t, runner.Bye(f.ctx(), "bye "+all))

@@ -237,7 +237,7 @@ func TestARunGoesFromTheQueueToItsResult(t *testing.T) {
 	if got.State != hubv1.RunnerBusy || got.Run.RunID != run.ID || got.Run.Ref != "main" || got.Run.Remote != "https://git.example.com/app.git" {
 		t.Fatalf("the runner got %+v with %+v", got, got.Run)
 	}
-	check(t, runner.RunStarted(r.ctx(), run.ID, hubv1.StartedRequest{Attempt: 1, Commit: "abc", StartedAt: r.clock.Now()}))
+	check(t, runner.RunStarted(r.ctx(), run.ID, hubv1.StartedRequest{Attempt: 1, Commit: strings.Repeat("abcd", 10), StartedAt: r.clock.Now()}))
 	next, err := runner.AppendLog(r.ctx(), run.ID, 0, []byte("hello\n"))
 	check(t, err)
 	_, err = runner.AppendLog(r.ctx(), run.ID, 3, []byte("again"))

@@ -57,7 +57,7 @@ func TestTwoHubsOnOneDatabase(t *testing.T) {
 	if got.Run.RunID != run.ID {
 		t.Fatalf("the runner got %+v", got.Run)
 	}
-	check(t, runner.RunStarted(second.ctx(), run.ID, hubv1.StartedRequest{Attempt: 1, Commit: "abc", StartedAt: time.Now()}))
+	check(t, runner.RunStarted(second.ctx(), run.ID, hubv1.StartedRequest{Attempt: 1, Commit: strings.Repeat("abcd", 10), StartedAt: time.Now()}))
 	log, err := first.admin.Logs(first.ctx(), run.ID, 0, true)
 	check(t, err)
 	_, err = runner.AppendLog(second.ctx(), run.ID, 0, []byte("hello\n"))

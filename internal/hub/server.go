@@ -21,6 +21,7 @@ import (
 	"cloop.dev/cloop/internal/filelock"
 	"cloop.dev/cloop/internal/hub/api"
 	"cloop.dev/cloop/internal/hub/source"
+	"cloop.dev/cloop/internal/hub/doctor"
 	"cloop.dev/cloop/internal/hub/store"
 	"cloop.dev/cloop/internal/secret"
 )
@@ -125,6 +126,9 @@ func serve(ctx context.Context, o Options, data *store.Store, m *metrics) error 
 	p := &parts{
 		Options: o, store: data, metrics: m, syncs: syncs, sources: sources, certs: certs, ready: &readiness{store: data},
 		began: o.Clock.Now(), stopping: make(chan struct{}),
+	}
+	if o.DatabaseURL.Empty() {
+		p.ready.disk = func() doctor.Disk { return o.Room(o.DataDir) }
 	}
 	m.registry.MustRegister(collector{examine: p.examine, ready: p.ready.check})
 	server := &http.Server{

@@ -80,6 +80,34 @@ func boundFiles(t *testing.T) disk {
 	}
 }
 
+// A hub that nobody asks to change anything finds out by itself.
+func TestAnIdleHubOnAFullDiskIsNotReady(t *testing.T) {
+	for name, kind := range disks(t) {
+		t.Run(name, func(t *testing.T) {
+			d := kind(t)
+			r := serveIn(t, d.dir, func(o *hub.Options) { o.Room = nil })
+			r.pool("gpu", 1)
+			if page := r.page("/readyz"); page != "ok\n" {
+				t.Fatalf("ready as %q", page)
+			}
+			d.fill()
+			r.clock.Step(time.Minute)
+			for range 2 {
+				if page := r.page("/readyz"); !strings.Contains(page, d.says) {
+					t.Errorf("on a full disk it is ready as %q", page)
+				}
+			}
+			d.free()
+			r.clock.Step(time.Minute)
+			// The first change that goes through is the end of it.
+			r.page("/readyz")
+			if page := r.page("/readyz"); page != "ok\n" {
+				t.Errorf("with room again it is ready as %q", page)
+			}
+		})
+	}
+}
+
 func TestAFullDiskStopsChangesOnlyAndLosesNothing(t *testing.T) {
 	for name, kind := range disks(t) {
 		t.Run(name, func(t *testing.T) {

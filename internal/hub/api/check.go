@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"strings"
 	"unicode"
+	"unicode/utf8"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
@@ -100,6 +101,18 @@ func lineMessage(text string) string {
 		return "must be one line without control characters"
 	}
 	return ""
+}
+
+// reported holds what a machine says of itself to what a person's terminal may be
+// shown: pairs of where a text is and the text.
+func reported(what string, texts ...[2]string) error {
+	var faulty []hubv1.FieldError
+	for _, text := range texts {
+		if !utf8.ValidString(text[1]) || strings.ContainsFunc(text[1], hidden) {
+			faulty = append(faulty, hubv1.FieldError{Location: text[0], Message: "must be UTF-8 without control characters"})
+		}
+	}
+	return refuseFields(what, faulty)
 }
 
 // hidden says whether a character controls or disguises what a terminal shows.

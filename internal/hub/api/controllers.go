@@ -5,12 +5,10 @@ import (
 	"net/http"
 	"strings"
 	"time"
-	"unicode/utf8"
 
 	"github.com/danielgtaylor/huma/v2"
 
 	"cloop.dev/cloop/apis/hubv1"
-	"cloop.dev/cloop/internal/hub/problem"
 	"cloop.dev/cloop/internal/hub/store"
 	"cloop.dev/cloop/internal/secret"
 )
@@ -77,7 +75,9 @@ func (s *server) controllerWatch(ctx context.Context, in *struct {
 	if in.Features != "" {
 		controller.Features = strings.Split(in.Features, ",")
 	}
-	if err := checkController(controller); err != nil {
+	if err := reported("the watch is not valid", [2]string{"query.instance", in.Instance}, [2]string{"query.build", in.Build},
+		[2]string{"query.features", in.Features}, [2]string{"query.executor_pool", in.ExecutorPool},
+		[2]string{"query.executor_pool_uid", in.ExecutorPoolUID}, [2]string{"query.hub_pool", in.HubPool}); err != nil {
 		return nil, err
 	}
 	leave, err := s.Store.Arrive(ctx, controller)
@@ -118,26 +118,4 @@ func (s *server) controllerWatch(ctx context.Context, in *struct {
 			}
 		},
 	})
-}
-
-// checkController holds what a controller says of itself to what a person's
-// terminal may be shown.
-func checkController(c store.Controller) error {
-	p := problem.New(hubv1.CodeInvalid, "the watch is not valid")
-	for _, text := range [][2]string{
-		{"query.instance", c.Instance},
-		{"query.build", c.Build},
-		{"query.features", strings.Join(c.Features, ",")},
-		{"query.executor_pool", c.Serves.Name},
-		{"query.executor_pool_uid", c.Serves.UID},
-		{"query.hub_pool", c.Serves.HubPool},
-	} {
-		if !utf8.ValidString(text[1]) || strings.ContainsFunc(text[1], hidden) {
-			p.Errors = append(p.Errors, hubv1.FieldError{Location: text[0], Message: "must be UTF-8 without control characters"})
-		}
-	}
-	if len(p.Errors) > 0 {
-		return p
-	}
-	return nil
 }

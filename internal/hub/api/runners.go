@@ -3,6 +3,7 @@ package api
 import (
 	"context"
 	"net/http"
+	"strings"
 
 	"github.com/danielgtaylor/huma/v2"
 
@@ -14,6 +15,10 @@ import (
 func (s *server) runners() {
 	register(s, status(op(http.MethodPost, enrollPath, "enroll", "Redeem a runner token"), http.StatusCreated),
 		func(ctx context.Context, in *struct{ Body hubv1.EnrollRequest }) (*body[hubv1.EnrollResponse], error) {
+			if err := reported("the runner is not valid", [2]string{"body.name", in.Body.Name}, [2]string{"body.build", in.Body.Build},
+				[2]string{"body.features", strings.Join(in.Body.Features, ",")}); err != nil {
+				return nil, err
+			}
 			out, err := s.Store.Enroll(ctx, in.Body)
 			if err != nil {
 				from, _ := ctx.Value(address{}).(string)

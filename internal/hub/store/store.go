@@ -110,6 +110,8 @@ type Store struct {
 	committed func(changes int, took time.Duration)
 	// failing is why changes cannot be written; nil while they can.
 	failing atomic.Pointer[hubv1.Problem]
+	// wroteAt is when a change was written last, in Unix nanoseconds.
+	wroteAt atomic.Int64
 	// failed is when one could not be written last; the writer's own.
 	failed   time.Time
 	requests chan *request
