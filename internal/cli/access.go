@@ -41,16 +41,21 @@ func (a *app) act(cmd *cobra.Command, what string, request func(context.Context,
 
 func (a *app) newUserCommand() *cobra.Command {
 	cmd := &cobra.Command{Use: "user", Short: "Users: people and machines that have tokens"}
+	force := false
 	remove := &cobra.Command{
 		Use:   "remove USER",
 		Short: "Remove a user with its tokens and roles; its waiting runs are cancelled",
 		Args:  cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return a.act(cmd, "remove user "+args[0], func(ctx context.Context, hub *hubclient.Client) error {
+				if force {
+					return hub.ForceRemoveUser(ctx, args[0])
+				}
 				return hub.RemoveUser(ctx, args[0])
 			}, fmt.Sprintf("Removed user %s and its tokens.", args[0]))
 		},
 	}
+	remove.Flags().BoolVar(&force, "force", false, "remove the user also where nobody is left then who may manage access: only `cloop hub reset-admin` brings one back")
 	textOnly(remove)
 	cmd.AddCommand(
 		&cobra.Command{

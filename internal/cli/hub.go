@@ -138,7 +138,8 @@ func (a *app) newHubResetAdminCommand() *cobra.Command {
 		Short: "Replace the tokens of user admin, at the hub's machine while the hub is stopped",
 		Long: `Replace the tokens of user admin by a new one and give the user the role admin
 back: for whoever has lost every token that may do so. The hub must be stopped,
-and the audit trail says that it was done.`,
+with PostgreSQL every hub that uses the database, and the audit trail says that
+it was done.`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			o.Log = a.logger()

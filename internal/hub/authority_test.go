@@ -219,3 +219,45 @@ func TestABoundedTokenRevokesNoneThatGivesMore(t *testing.T) {
 		}
 	}
 }
+
+// Nobody locks everybody out of access by an oversight, by whatever operation; by
+// force it can be done.
+func TestTheLastWhoManagesAccessStays(t *testing.T) {
+	r := serve(t, nil)
+	last := hubv1.BindingRequest{Subject: "user:admin"}
+	must(t)(r.admin.PutRole(r.ctx(), "keeper", hubv1.RoleRequest{Permissions: everything()}))
+	must(t)(r.admin.CreateGroup(r.ctx(), hubv1.CreateGroupRequest{Name: "keepers"}))
+	must(t)(r.admin.AddMember(r.ctx(), "keepers", "admin"))
+	must(t)(r.admin.GiveRole(r.ctx(), "keeper", hubv1.BindingRequest{Subject: "group:keepers"}))
+	must(t)(r.admin.TakeRole(r.ctx(), access.RoleAdmin, last)) // there is another way yet
+	refused := map[string]func() error{
+		"remove the user":   func() error { return r.admin.RemoveUser(r.ctx(), "admin") },
+		"remove the group":  func() error { return r.admin.RemoveGroup(r.ctx(), "keepers") },
+		"remove the member": func() error { return errOf(r.admin.RemoveMember(r.ctx(), "keepers", "admin")) },
+		"remove the role":   func() error { return r.admin.RemoveRole(r.ctx(), "keeper") },
+		"take the role": func() error {
+			return errOf(r.admin.TakeRole(r.ctx(), "keeper", hubv1.BindingRequest{Subject: "group:keepers"}))
+		},
+		"change the role": func() error {
+			return errOf(r.admin.PutRole(r.ctx(), "keeper", hubv1.RoleRequest{Permissions: []hubv1.Permission{hubv1.PermissionAccessRead}}))
+		},
+	}
+	for what, act := range refused {
+		if p := wantCode(t, act(), hubv1.CodeConflict); !strings.Contains(p.Detail, "access.manage") || !strings.Contains(p.Remedy, "cloop hub role give") {
+			t.Errorf("%s: %+v", what, p)
+		}
+	}
+	if _, err := r.admin.GetUser(r.ctx(), "admin"); err != nil {
+		t.Errorf("what was refused was done: %v", err)
+	}
+	check(t, r.admin.ForceRemoveUser(r.ctx(), "admin"))
+	_, err := r.admin.GetUser(r.ctx(), "admin")
+	wantCode(t, err, hubv1.CodeUnauthenticated)
+}
+
+func everything() (all []hubv1.Permission) {
+	for _, about := range access.Permissions() {
+		all = append(all, about.Permission)
+	}
+	return all
+}

@@ -15,8 +15,9 @@ const (
 	// kept for days is not missed for an hour.
 	pruneEvery = time.Hour
 	// firstPrune is how long after the start it is looked for first: a machine
-	// that has just started may yet set its clock.
-	firstPrune = 10 * time.Minute
+	// that has just started may yet set its clock, and a hub that does not live for
+	// long must come to it too.
+	firstPrune = 30 * time.Second
 	// retryPrune is how long to wait after the database refused.
 	retryPrune = time.Minute
 )

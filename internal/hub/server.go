@@ -20,8 +20,8 @@ import (
 	"cloop.dev/cloop/internal/atomicfile"
 	"cloop.dev/cloop/internal/filelock"
 	"cloop.dev/cloop/internal/hub/api"
-	"cloop.dev/cloop/internal/hub/source"
 	"cloop.dev/cloop/internal/hub/doctor"
+	"cloop.dev/cloop/internal/hub/source"
 	"cloop.dev/cloop/internal/hub/store"
 	"cloop.dev/cloop/internal/secret"
 )
@@ -103,7 +103,29 @@ func ResetAdmin(ctx context.Context, o Options) error {
 	if err != nil {
 		return err
 	}
-	return errors.Join(data.ResetAdmin(ctx, o.deliverAdmin), data.Close())
+	if err = alone(ctx, data); err == nil {
+		err = data.ResetAdmin(ctx, o.deliverAdmin)
+	}
+	return errors.Join(err, data.Close())
+}
+
+// alone refuses to go on while hubs use the database: they would go on serving the
+// tokens that they know, and nobody could tell who made the new one.
+func alone(ctx context.Context, data *store.Store) error {
+	members, err := data.ListMembers(ctx)
+	if err != nil {
+		return err
+	}
+	var others []string
+	for _, m := range members {
+		if m.ID != data.MemberID() {
+			others = append(others, m.Address)
+		}
+	}
+	if len(others) > 0 {
+		return fmt.Errorf("hubs use the database (%s): stop them first; one that was killed counts for 15 s", strings.Join(others, ", "))
+	}
+	return nil
 }
 
 func serve(ctx context.Context, o Options, data *store.Store, m *metrics) error {

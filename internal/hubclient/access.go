@@ -40,9 +40,15 @@ func (c *Client) GetUser(ctx context.Context, user string) (hubv1.User, error) {
 	return get[hubv1.User](ctx, c, apiUsers+"/"+segment(user), nil)
 }
 
-// RemoveUser removes a user with its tokens and roles.
+// RemoveUser removes a user with its tokens and roles, unless it is the last one
+// who manages access.
 func (c *Client) RemoveUser(ctx context.Context, user string) error {
 	return c.remove(ctx, apiUsers+"/"+segment(user))
+}
+
+// ForceRemoveUser is RemoveUser also for the last one who manages access.
+func (c *Client) ForceRemoveUser(ctx context.Context, user string) error {
+	return c.remove(ctx, apiUsers+"/"+segment(user)+"?force=true")
 }
 
 // CreateGroup makes a group without members.

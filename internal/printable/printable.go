@@ -35,6 +35,17 @@ func obeyed(r rune) bool {
 	return unicode.IsControl(r) || unicode.In(r, unicode.Cf, unicode.Other_Default_Ignorable_Code_Point)
 }
 
+// Blank says whether there is nothing to be seen of a text: spaces, and characters
+// that are there for others, such as joiners, tags and variation selectors.
+func Blank(text string) bool {
+	return !strings.ContainsFunc(text, func(r rune) bool {
+		return !unicode.IsSpace(r) && !unicode.IsControl(r) && !unicode.In(r, unicode.Cf, unicode.Other_Default_Ignorable_Code_Point, unicode.Variation_Selector) && r != brailleBlank
+	})
+}
+
+// brailleBlank is a pattern of no dots.
+const brailleBlank = '\u2800'
+
 // Line returns the text as one line that a terminal only shows.
 func Line(text string) string {
 	if !strings.ContainsFunc(text, func(r rune) bool { return r == utf8.RuneError || obeyed(r) }) {

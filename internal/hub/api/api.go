@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"runtime/debug"
 	"strconv"
+	"strings"
 	"sync/atomic"
 	"time"
 
@@ -143,6 +144,7 @@ func (d *document) ContentType(string) string { return "application/problem+json
 func init() {
 	// Huma's own refusals (a body that does not match its schema) become our
 	// problem documents. The refused values are left out: they may be secret.
+	huma.ValidateStrictCasing = true // of two spellings of one property the decoder would take the last
 	huma.NewError = func(status int, message string, errs ...error) huma.StatusError {
 		p := problem.New(problem.OfStatus(status), "%s", message)
 		p.Status = status
@@ -162,6 +164,10 @@ func fieldErrors(status int, err error) []hubv1.FieldError {
 		if raw, whole := detail.Value.(string); whole && detail.Location == "body" {
 			if faulty := textErrors([]byte(raw)); len(faulty) > 0 {
 				return faulty
+			}
+			field, message, named := strings.Cut(detail.Message, decodeMark)
+			if named {
+				return []hubv1.FieldError{{Location: field, Message: message}}
 			}
 		}
 		return []hubv1.FieldError{{Location: detail.Location, Message: detail.Message}}

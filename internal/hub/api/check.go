@@ -4,6 +4,8 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
+	"reflect"
 	"strings"
 	"unicode"
 	"unicode/utf8"
@@ -13,6 +15,7 @@ import (
 	"cloop.dev/cloop/apis/hubv1"
 	"cloop.dev/cloop/apis/v1alpha1"
 	"cloop.dev/cloop/internal/hub/problem"
+	"cloop.dev/cloop/internal/printable"
 	"cloop.dev/cloop/schemas"
 )
 
@@ -22,7 +25,53 @@ func unmarshal(data []byte, into any) error {
 	if faulty := textErrors(data); len(faulty) > 0 {
 		return errors.New(faulty[0].Message) // NewError names the fields
 	}
-	return json.Unmarshal(data, into)
+	return plainly(json.Unmarshal(data, into))
+}
+
+// decodeMark stands between the place and what is wrong there in the text of an
+// error, which is all that reaches NewError.
+const decodeMark = "\x00"
+
+// plainly says what a decoder refuses in the words of who wrote the document.
+func plainly(err error) error {
+	var of *json.UnmarshalTypeError
+	var syntax *json.SyntaxError
+	switch {
+	case errors.As(err, &of):
+		return errors.New(placeOf(of.Field) + decodeMark + "must be " + kindOf(of.Type))
+	case errors.As(err, &syntax):
+		return fmt.Errorf("body%smust be JSON, and is not at byte %d", decodeMark, syntax.Offset)
+	case errors.Is(err, io.ErrUnexpectedEOF), errors.Is(err, io.EOF):
+		return errors.New("body" + decodeMark + "must be JSON, and breaks off")
+	}
+	return err
+}
+
+// placeOf is a decoder's path without the Go types that it leads through.
+func placeOf(field string) string {
+	place := "body"
+	for step := range strings.SplitSeq(field, ".") {
+		if step != "" && !unicode.IsUpper(rune(step[0])) {
+			place += "." + step
+		}
+	}
+	return place
+}
+
+func kindOf(t reflect.Type) string {
+	switch t.Kind() {
+	case reflect.Int, reflect.Int32, reflect.Int64:
+		return fmt.Sprintf("a whole number of at most %d bits, without a point or an exponent", t.Bits())
+	case reflect.Bool:
+		return "true or false"
+	case reflect.String:
+		return "text"
+	case reflect.Slice:
+		return "a list"
+	case reflect.Map, reflect.Struct:
+		return "an object"
+	}
+	return "of another type"
 }
 
 // checkDefinition holds a definition that a request makes to the rules of a
@@ -95,8 +144,8 @@ func messageOf(p schemas.Problem) string {
 // lineMessage says what keeps a text from being shown as one line.
 func lineMessage(text string) string {
 	switch {
-	case strings.TrimSpace(text) == "":
-		return "must not be blank"
+	case printable.Blank(text):
+		return "must hold something that can be seen"
 	case strings.ContainsFunc(text, hidden):
 		return "must be one line without control characters"
 	}
@@ -116,4 +165,6 @@ func reported(what string, texts ...[2]string) error {
 }
 
 // hidden says whether a character controls or disguises what a terminal shows.
-func hidden(r rune) bool { return unicode.IsControl(r) || unicode.Is(unicode.Bidi_Control, r) }
+func hidden(r rune) bool {
+	return unicode.IsControl(r) || unicode.In(r, unicode.Bidi_Control, unicode.Zl, unicode.Zp)
+}

@@ -1,7 +1,6 @@
 package api
 
 import (
-	"bytes"
 	"encoding/json"
 	"slices"
 	"strconv"
@@ -16,6 +15,7 @@ import (
 
 const (
 	messageNotUTF8   = "must be UTF-8"
+	messageTwice     = "must be given once: of two the last would count"
 	messageSurrogate = "must not hold half of a surrogate pair: it stands for no character"
 )
 
@@ -28,11 +28,9 @@ const (
 
 // textErrors names the texts of a JSON document that a decoder would replace
 // with something else than was sent, which are those that are not UTF-8 and those
-// with an escape for half of a surrogate pair, and those that hold a credential.
+// with an escape for half of a surrogate pair, those that hold a credential, and
+// properties that are there twice.
 func textErrors(document []byte) []hubv1.FieldError {
-	if utf8.Valid(document) && !bytes.Contains(document, []byte(`\u`)) && !bytes.Contains(document, []byte("cloop_")) {
-		return nil
-	}
 	if !json.Valid(document) {
 		if !utf8.Valid(document) {
 			return []hubv1.FieldError{{Location: "body", Message: messageNotUTF8}}
@@ -71,8 +69,14 @@ func (s *scan) next() byte {
 func (s *scan) value() {
 	switch s.next() {
 	case '{':
+		keys := map[string]bool{}
 		for s.at++; s.next() != '}'; {
-			s.below("." + s.text())
+			key := s.text()
+			if keys[key] {
+				s.note(messageTwice, "."+key)
+			}
+			keys[key] = true
+			s.below("." + key)
 		}
 		s.at++
 	case '[':
@@ -118,10 +122,17 @@ func (s *scan) text() string {
 	case secret.Held(text) && !slices.Contains(taken, strings.Join(s.path, "")):
 		message = messageCredential
 	}
-	if message != "" && len(s.found) < maxTextErrors {
-		s.found = append(s.found, hubv1.FieldError{Location: printable.Clip(strings.Join(s.path, ""), maxLocation), Message: message})
+	if message != "" {
+		s.note(message, "")
 	}
 	return text
+}
+
+// note keeps what is wrong where the scan is, or one step further down.
+func (s *scan) note(message, step string) {
+	if len(s.found) < maxTextErrors {
+		s.found = append(s.found, hubv1.FieldError{Location: printable.Clip(strings.Join(s.path, "")+step, maxLocation), Message: message})
+	}
 }
 
 // halved says whether a JSON string has an escape for half of a surrogate pair

@@ -23,11 +23,13 @@ func TestTextThatADecoderWouldReplaceIsNamed(t *testing.T) {
 		`"\ud800"`:                                   {"body"},
 		`{"a": [1, -2.5e3, true, {"b" : "\ud800"}]}`: {"body.a[3].b"},
 		`{"a\"]}":{"b":["x",null,"\udc00"]}, "c":"\ud800"}`: {`body.a"]}.b[2]`, "body.c"},
-		`{"\ud800":1}`:             {"body"},
-		"{\"a\":[[],{},\"\xff\"]}": {"body.a[2]"},
-		"{\"a\":\"\xed\xa0\x80\"}": {"body.a"}, // half a pair as UTF-8 would write it
-		"{\"a\":":                  nil,        // the decoder says what is wrong
-		"\xff":                     {"body"},
+		`{"\ud800":1}`:                    {"body"},
+		"{\"a\":[[],{},\"\xff\"]}":        {"body.a[2]"},
+		"{\"a\":\"\xed\xa0\x80\"}":        {"body.a"}, // half a pair as UTF-8 would write it
+		`{"a":1,"b":{"a":2,"A":3},"a":2}`: {"body.a"},
+		`[{"x":{"y":1,"\u0079":2}}]`:      {"body[0].x.y"},
+		"{\"a\":":                         nil, // the decoder says what is wrong
+		"\xff":                            {"body"},
 		`["` + strings.Repeat(`\ud800","`, 30) + `"]`: slices.Repeat([]string{"body"}, 20),
 	} {
 		var got []string
@@ -96,4 +98,44 @@ func countReplaced(value any) (n int) {
 		}
 	}
 	return n
+}
+
+// What the decoder does not take is said in words of the document, also where
+// what is written is a number all right.
+func TestADocumentIsRefusedInItsOwnWords(t *testing.T) {
+	type inner struct {
+		MaxRunners int32 `json:"maxRunners"`
+	}
+	for document, want := range map[string]string{
+		`{"maxRunners":1e0}`:        "body.maxRunners: must be a whole number of at most 32 bits, without a point or an exponent",
+		`{"maxRunners":9000000000}`: "body.maxRunners: must be a whole number of at most 32 bits, without a point or an exponent",
+		`{"list":{}}`:               "body.list: must be a list",
+		`[]`:                        "body: must be an object",
+		`{`:                         "body: must be JSON, and is not at byte 1",
+		`{"a" 1}`:                   "body: must be JSON, and is not at byte 6",
+	} {
+		var into struct {
+			inner
+			List []string `json:"list"`
+		}
+		err := unmarshal([]byte(document), &into)
+		if err == nil {
+			t.Errorf("%s is taken", document)
+			continue
+		}
+		if got := strings.Replace(err.Error(), decodeMark, ": ", 1); got != want {
+			t.Errorf("%s: %q, want %q", document, got, want)
+		}
+	}
+}
+
+func TestALineOfWhatNobodySeesIsRefused(t *testing.T) {
+	for text, good := range map[string]bool{
+		"node upgrade": true, "\u200b": false, " \u2060\ufe0f": false, "\U000e0041": false, "\u2800": false, "\u3164": false, "a\u2028b": false,
+		"\U0001f468\u200d\U0001f469": true, "": false, "a\u202eb": false,
+	} {
+		if message := lineMessage(text); (message == "") != good {
+			t.Errorf("%q: %q", text, message)
+		}
+	}
 }

@@ -51,7 +51,13 @@ func (s *server) usersAndGroups() {
 			return answer(s.Store.GetUser(ctx, in.User))
 		})
 	register(s, requires(manage, op(http.MethodDelete, apiBase+"/users/{user}", "remove-user", "Remove a user with its tokens and roles; its waiting runs are cancelled")),
-		func(ctx context.Context, in *UserPath) (*struct{}, error) {
+		func(ctx context.Context, in *struct {
+			UserPath
+			Force bool `query:"force" doc:"Also where nobody is left then who has access.manage."`
+		}) (*struct{}, error) {
+			if in.Force {
+				return nil, s.Store.ForceRemoveUser(ctx, actorOf(ctx), in.User)
+			}
 			return nil, s.Store.RemoveUser(ctx, actorOf(ctx), in.User)
 		})
 	register(s, requires(manage, status(op(http.MethodPost, apiBase+"/groups", "create-group", "Make a group"), http.StatusCreated)),

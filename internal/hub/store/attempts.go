@@ -106,7 +106,10 @@ func behind(reason, text string) string {
 const maxReason = 2048
 
 // shown is what a controller said as one bounded line that a terminal only shows.
-func shown(text string, limit int) string { return printable.Clip(printable.Line(text), limit) }
+// What is blank around it, such as the end of a last line, is left out.
+func shown(text string, limit int) string {
+	return printable.Clip(printable.Line(strings.TrimSpace(text)), limit)
+}
 
 // telling says whether a Pod's end may be why its run failed: a runner that has
 // left in order, or whose Pod was cleaned up, tells nothing.

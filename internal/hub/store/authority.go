@@ -194,6 +194,51 @@ func (tx *Tx) mayRevoke(t tokenRow) error {
 	return nil
 }
 
+// leavesManager refuses a change of the caller's after which nobody could manage
+// access any more, itself included.
+func (tx *Tx) leavesManager() error {
+	if tx.caller == nil {
+		return nil
+	}
+	managers, err := tx.managers()
+	if err != nil || managers > 0 {
+		return err
+	}
+	p := problem.New(hubv1.CodeConflict, "nobody would be left who has %s", hubv1.PermissionAccessManage)
+	p.Remedy = "give role:" + access.RoleAdmin + " to another user first: `cloop hub role give`"
+	return p
+}
+
+// accessChanged ends a change of groups or roles: somebody must still be able to
+// manage access, and runs that may no longer run leave their queue.
+func (tx *Tx) accessChanged(actor string) error {
+	if err := tx.leavesManager(); err != nil {
+		return err
+	}
+	return tx.reconsider(actor)
+}
+
+// managers counts the users who have access.manage for the whole hub.
+func (tx *Tx) managers() (int, error) {
+	bg := context.Background()
+	users, err := collect(bg, tx, scanText, `SELECT name FROM users WHERE removed_at IS NULL AND ('user:' || name IN (SELECT subject FROM role_bindings WHERE project_id = '')
+		OR name IN (SELECT m.user_name FROM group_members m WHERE 'group:' || m.group_name IN (SELECT subject FROM role_bindings WHERE project_id = ''))) ORDER BY name`)
+	if err != nil {
+		return 0, err
+	}
+	n := 0
+	for _, user := range users {
+		s, err := standingOf(bg, tx, user)
+		if err != nil {
+			return 0, err
+		}
+		if access.Of(s.grants, nil).May(hubv1.PermissionAccessManage, "") {
+			n++
+		}
+	}
+	return n, nil
+}
+
 func joined(permissions []hubv1.Permission) string {
 	texts := make([]string, 0, len(permissions))
 	for _, p := range permissions {

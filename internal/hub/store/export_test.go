@@ -62,9 +62,6 @@ func (s *Store) Vanish() {
 	_ = s.engine.close()
 }
 
-// MemberID is the member's id.
-func (s *Store) MemberID() string { return s.members.id }
-
 // Payloads are the notifications for topics.
 func Payloads(member string, topics ...string) []string {
 	all := map[string]struct{}{}

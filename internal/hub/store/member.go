@@ -51,6 +51,9 @@ type members struct {
 	pending map[string]struct{}
 }
 
+// MemberID is this hub's among ListMembers; empty where the database is its own.
+func (s *Store) MemberID() string { return s.members.id }
+
 // ListMembers lists the hubs that use the database and are alive, oldest first.
 func (s *Store) ListMembers(ctx context.Context) ([]MemberInfo, error) {
 	if !s.engine.shared() {

@@ -58,7 +58,7 @@ func (s *Store) PutRole(ctx context.Context, actor, name string, request hubv1.R
 		if err := tx.audit(record{actor: actor, action: ActionRoleDefine, object: access.Role(name), state: "live", detail: joined(permissions)}); err != nil {
 			return err
 		}
-		return tx.reconsider(actor)
+		return tx.accessChanged(actor)
 	})
 	if err != nil {
 		return hubv1.Role{}, err
@@ -110,7 +110,7 @@ func (s *Store) RemoveRole(ctx context.Context, actor, name string) error {
 		if err := tx.audit(record{actor: actor, action: ActionRoleRemove, object: access.Role(name), state: "removed"}); err != nil {
 			return err
 		}
-		return tx.reconsider(actor)
+		return tx.accessChanged(actor)
 	})
 }
 
@@ -176,7 +176,7 @@ func (s *Store) changeBinding(ctx context.Context, actor, name string, request h
 		if err := tx.audit(record{actor: actor, action: action, object: access.Role(name), detail: detail}); err != nil {
 			return err
 		}
-		return tx.reconsider(actor)
+		return tx.accessChanged(actor)
 	})
 	if err != nil {
 		return hubv1.Role{}, err

@@ -100,8 +100,18 @@ func (s *Store) createNamed(ctx context.Context, actor string, key Key, request 
 }
 
 // RemoveUser removes a user with its tokens and roles. Its runs that wait are
-// cancelled: there is nobody any more on whose behalf they would be.
+// cancelled: there is nobody any more on whose behalf they would be. The last
+// user who manages access is not removed.
 func (s *Store) RemoveUser(ctx context.Context, actor, name string) error {
+	return s.removeUser(ctx, actor, name, (*Tx).leavesManager)
+}
+
+// ForceRemoveUser is RemoveUser also for the last user who manages access.
+func (s *Store) ForceRemoveUser(ctx context.Context, actor, name string) error {
+	return s.removeUser(ctx, actor, name, func(*Tx) error { return nil })
+}
+
+func (s *Store) removeUser(ctx context.Context, actor, name string, judge func(*Tx) error) error {
 	return s.update(ctx, func(tx *Tx) error {
 		bg := context.Background()
 		if _, err := findUser(bg, tx, name); err != nil {
@@ -130,6 +140,9 @@ func (s *Store) RemoveUser(ctx context.Context, actor, name string) error {
 			return err
 		}
 		if _, err := tx.exec("DELETE FROM role_bindings WHERE subject = ?", subject); err != nil {
+			return err
+		}
+		if err := judge(tx); err != nil {
 			return err
 		}
 		if err := tx.audit(record{actor: actor, action: ActionUserRemove, object: subject, state: "removed"}); err != nil {
@@ -172,7 +185,7 @@ func (s *Store) RemoveGroup(ctx context.Context, actor, name string) error {
 		if err := tx.audit(record{actor: actor, action: ActionGroupRemove, object: access.Group(name), state: "removed"}); err != nil {
 			return err
 		}
-		return tx.reconsider(actor)
+		return tx.accessChanged(actor)
 	})
 }
 
@@ -243,7 +256,7 @@ func (s *Store) changeMembers(ctx context.Context, actor, group, user, action st
 		if err := tx.audit(record{actor: actor, action: action, object: access.Group(group), detail: access.User(user)}); err != nil {
 			return err
 		}
-		return tx.reconsider(actor)
+		return tx.accessChanged(actor)
 	})
 	if err != nil {
 		return hubv1.Group{}, err
