@@ -2,6 +2,7 @@ package hub_test
 
 import (
 	"io"
+	"log/slog"
 	"os"
 	"path/filepath"
 	"strings"
@@ -35,6 +36,13 @@ func TestTwoHubsOnOneDatabase(t *testing.T) {
 	check(t, err)
 	check(t, os.WriteFile(filepath.Join(dir, "admin-token"), token, 0o600))
 	second := serveIn(t, dir, shared)
+
+	// They would go on while somebody at the machine replaces the admin token.
+	o := hub.Options{DataDir: t.TempDir(), AdminTokenFile: filepath.Join(t.TempDir(), "token"), Log: slog.New(slog.DiscardHandler)}
+	shared(&o)
+	if err := hub.ResetAdmin(first.ctx(), o); err == nil || !strings.Contains(err.Error(), "stop them first") {
+		t.Errorf("the admin token is reset beside two hubs: %v", err)
+	}
 
 	pool, controller := first.pool("gpu", 2)
 	first.project("app", pool)

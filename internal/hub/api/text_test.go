@@ -103,7 +103,7 @@ func countReplaced(value any) (n int) {
 // What the decoder does not take is said in words of the document, also where
 // what is written is a number all right.
 func TestADocumentIsRefusedInItsOwnWords(t *testing.T) {
-	type inner struct {
+	type Inner struct {
 		MaxRunners int32 `json:"maxRunners"`
 	}
 	for document, want := range map[string]string{
@@ -115,7 +115,7 @@ func TestADocumentIsRefusedInItsOwnWords(t *testing.T) {
 		`{"a" 1}`:                   "body: must be JSON, and is not at byte 6",
 	} {
 		var into struct {
-			inner
+			Inner
 			List []string `json:"list"`
 		}
 		err := unmarshal([]byte(document), &into)
