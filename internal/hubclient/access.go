@@ -48,7 +48,7 @@ func (c *Client) RemoveUser(ctx context.Context, user string) error {
 
 // ForceRemoveUser is RemoveUser also for the last one who manages access.
 func (c *Client) ForceRemoveUser(ctx context.Context, user string) error {
-	return c.remove(ctx, apiUsers+"/"+segment(user)+"?force=true")
+	return c.do(ctx, call{method: http.MethodDelete, path: apiUsers + "/" + segment(user), query: url.Values{"force": {"true"}}, repeatable: true}, nil)
 }
 
 // CreateGroup makes a group without members.

@@ -91,11 +91,11 @@ func (s *Store) StartRun(ctx context.Context, actor string, key Key, request hub
 		if err != nil {
 			return err
 		}
-		pool, err := tx.poolFor(project, actor)
-		if err != nil {
+		if err := tx.seesProject(project); err != nil {
 			return err
 		}
-		if err := tx.seesProject(project); err != nil {
+		pool, err := tx.poolFor(project, actor)
+		if err != nil {
 			return err
 		}
 		if err := meets(pool, project.Name, source.Requirements); err != nil {
