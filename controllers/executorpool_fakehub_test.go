@@ -273,7 +273,9 @@ func (h *fakeHub) goneRunner(w http.ResponseWriter, r *http.Request) {
 			return
 		}
 		runner.State = hubv1.RunnerRetired
-		h.gone[runner.ID] = request
+		if _, told := h.gone[runner.ID]; !told { // a hub keeps what it is told first
+			h.gone[runner.ID] = request
+		}
 		answer(w, hubv1.RetireResponse{State: runner.State})
 	})
 }

@@ -88,8 +88,22 @@ func stripPod(object any) (any, error) {
 	pod.Status = corev1.PodStatus{
 		Phase: pod.Status.Phase, Reason: pod.Status.Reason, Message: pod.Status.Message,
 		ContainerStatuses: pod.Status.ContainerStatuses,
+		Conditions:        readConditions(pod.Status.Conditions),
 	}
 	return pod, nil
+}
+
+// readConditions are those conditions of a Pod that somebody reads, without
+// their times. A Pod in good order has none of them, so its conditions cost the
+// cache nothing.
+func readConditions(all []corev1.PodCondition) []corev1.PodCondition {
+	var read []corev1.PodCondition
+	for i := range all {
+		if c := &all[i]; unschedulable(c) || disrupted(c) {
+			read = append(read, corev1.PodCondition{Type: c.Type, Status: c.Status, Reason: c.Reason, Message: c.Message})
+		}
+	}
+	return read
 }
 
 // setupExecutorPool adds the ExecutorPool controller to a manager.

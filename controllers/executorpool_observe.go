@@ -246,7 +246,8 @@ func podOf(pod *corev1.Pod, anchor types.UID) pool.Pod {
 		p.Phase, p.End = pool.PodEnded, pool.End{Reason: "Completed", Message: pod.Status.Message, ExitCode: new(int32(0))}
 	case corev1.PodFailed:
 		// Evicted, preempted or never admitted: there is no container to ask.
-		p.Phase, p.End = pool.PodEnded, pool.End{Reason: pod.Status.Reason, Message: pod.Status.Message}
+		p.Phase = pool.PodEnded
+		p.End.Reason, p.End.Message = whyPodEnded(pod)
 	case corev1.PodPending:
 	}
 	return p

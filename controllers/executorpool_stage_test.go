@@ -268,13 +268,22 @@ func (s *stage) end(pod corev1.Pod, code int32, message string) {
 
 func (s *stage) setStatus(name string, phase corev1.PodPhase, state corev1.ContainerState) {
 	s.t.Helper()
+	s.patchStatus(name, func(status *corev1.PodStatus) {
+		status.Phase = phase
+		status.ContainerStatuses = []corev1.ContainerStatus{{Name: podspec.ContainerName, State: state}}
+	})
+}
+
+// patchStatus writes a Pod's status as the scheduler, the kubelet or the Eviction
+// API does.
+func (s *stage) patchStatus(name string, change func(*corev1.PodStatus)) {
+	s.t.Helper()
 	pod := &corev1.Pod{}
 	if err := s.client.Get(s.ctx, client.ObjectKey{Namespace: s.ns, Name: name}, pod); err != nil {
 		s.t.Fatal(err)
 	}
 	before := pod.DeepCopy()
-	pod.Status.Phase = phase
-	pod.Status.ContainerStatuses = []corev1.ContainerStatus{{Name: podspec.ContainerName, State: state}}
+	change(&pod.Status)
 	if err := s.client.Status().Patch(s.ctx, pod, client.MergeFrom(before)); err != nil {
 		s.t.Fatal(err)
 	}

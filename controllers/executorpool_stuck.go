@@ -38,8 +38,8 @@ func stuck(pod *corev1.Pod) string {
 	if pod.Status.Phase != corev1.PodPending || pod.DeletionTimestamp != nil {
 		return ""
 	}
-	for _, condition := range pod.Status.Conditions {
-		if condition.Type == corev1.PodScheduled && condition.Status == corev1.ConditionFalse && condition.Reason == corev1.PodReasonUnschedulable {
+	for i := range pod.Status.Conditions {
+		if condition := &pod.Status.Conditions[i]; unschedulable(condition) {
 			return fmt.Sprintf("no node takes Pod %s: %s", pod.Name, condition.Message)
 		}
 	}
@@ -65,12 +65,7 @@ func endOf(pod *corev1.Pod, ended *corev1.ContainerStateTerminated) pool.End {
 	if ended.ExitCode == 0 || ended.Reason != "Error" && ended.Reason != "ContainerStatusUnknown" && ended.Reason != "" {
 		return end
 	}
-	reason, message := pod.Status.Reason, pod.Status.Message
-	for _, condition := range pod.Status.Conditions {
-		if reason == "" && condition.Type == corev1.DisruptionTarget && condition.Status == corev1.ConditionTrue {
-			reason, message = condition.Reason, condition.Message
-		}
-	}
+	reason, message := whyPodEnded(pod)
 	if reason == "" {
 		return end
 	}
@@ -82,4 +77,30 @@ func endOf(pod *corev1.Pod, ended *corev1.ContainerStateTerminated) pool.End {
 		end.Message = message + "; " + end.Message
 	}
 	return end
+}
+
+// whyPodEnded is who ended the Pod, and how they put it; empty where the Pod does
+// not know.
+func whyPodEnded(pod *corev1.Pod) (reason, message string) {
+	if pod.Status.Reason != "" {
+		return pod.Status.Reason, pod.Status.Message
+	}
+	for i := range pod.Status.Conditions {
+		if c := &pod.Status.Conditions[i]; disrupted(c) {
+			return c.Reason, c.Message
+		}
+	}
+	return "", pod.Status.Message
+}
+
+// The conditions that decisions read; the cache keeps no other.
+
+// unschedulable says that no node takes the Pod.
+func unschedulable(c *corev1.PodCondition) bool {
+	return c.Type == corev1.PodScheduled && c.Status == corev1.ConditionFalse && c.Reason == corev1.PodReasonUnschedulable
+}
+
+// disrupted says that somebody in the cluster ended the Pod.
+func disrupted(c *corev1.PodCondition) bool {
+	return c.Type == corev1.DisruptionTarget && c.Status == corev1.ConditionTrue
 }

@@ -8,7 +8,25 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"cloop.dev/cloop/internal/podspec"
+	"cloop.dev/cloop/internal/pool"
 )
+
+// cached is a Pod with the status as the controller's cache gives it out.
+func cached(t *testing.T, status corev1.PodStatus) *corev1.Pod {
+	t.Helper()
+	by := executorPoolCacheOptions("")
+	for object := range by {
+		if _, ok := object.(*corev1.Pod); ok {
+			kept, err := by[object].Transform(&corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "p"}, Status: status})
+			if err != nil {
+				t.Fatal(err)
+			}
+			return kept.(*corev1.Pod)
+		}
+	}
+	t.Fatal("no Pods are cached")
+	return nil
+}
 
 func TestWhatKeepsPodsFromComingUpIsToldToTheHub(t *testing.T) {
 	waiting := func(reason string) corev1.PodStatus {
@@ -29,8 +47,7 @@ func TestWhatKeepsPodsFromComingUpIsToldToTheHub(t *testing.T) {
 		"no such Secret":   {waiting("CreateContainerConfigError"), "the container of Pod p cannot be made (CreateContainerConfigError)"},
 		"no node takes it": {corev1.PodStatus{Phase: corev1.PodPending, Conditions: []corev1.PodCondition{{Type: corev1.PodScheduled, Status: corev1.ConditionFalse, Reason: corev1.PodReasonUnschedulable, Message: "0/3 nodes are available"}}}, "no node takes Pod p: 0/3 nodes are available"},
 	} {
-		pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "p"}, Status: test.status}
-		got := stuckPods(map[string]*corev1.Pod{"p": pod, "q": {Status: corev1.PodStatus{Phase: corev1.PodRunning}}})
+		got := stuckPods(map[string]*corev1.Pod{"p": cached(t, test.status), "q": {Status: corev1.PodStatus{Phase: corev1.PodRunning}}})
 		if !strings.HasPrefix(got, test.want) || test.want == "" && got != "" || strings.Contains(got, "try 17") {
 			t.Errorf("%s: %q", name, got)
 		}
@@ -58,9 +75,37 @@ func TestAPodSaysWhoKilledItsContainer(t *testing.T) {
 		"nobody knows":             {corev1.PodStatus{}, killed("Error", "{}"), "Error", "{}"},
 		"it ended in order before": {corev1.PodStatus{Reason: "Evicted"}, &corev1.ContainerStateTerminated{Reason: "Completed"}, "Completed", ""},
 	} {
-		end := endOf(&corev1.Pod{Status: test.status}, test.ended)
+		end := endOf(cached(t, test.status), test.ended)
 		if end.Reason != test.reason || end.Message != test.words || end.ExitCode == nil || *end.ExitCode != test.ended.ExitCode {
 			t.Errorf("%s: %+v", name, end)
 		}
+	}
+}
+
+// Nor does a Pod that has no container left to ask.
+func TestAPodWithoutItsContainerSaysWhoEndedIt(t *testing.T) {
+	gone := podOf(cached(t, corev1.PodStatus{Phase: corev1.PodFailed, Conditions: []corev1.PodCondition{
+		{Type: corev1.DisruptionTarget, Status: corev1.ConditionTrue, Reason: "DeletionByPodGC", Message: "PodGC: node no longer exists"},
+	}}), "")
+	if gone.Phase != pool.PodEnded || gone.End.Reason != "DeletionByPodGC" || gone.End.Message != "PodGC: node no longer exists" || gone.End.ExitCode != nil {
+		t.Errorf("%+v", gone)
+	}
+}
+
+// Ten thousand Pods in good order must not cost the cache their conditions.
+func TestTheCacheKeepsOfConditionsWhatIsRead(t *testing.T) {
+	now := metav1.Now()
+	status := corev1.PodStatus{Phase: corev1.PodRunning}
+	for _, of := range []corev1.PodConditionType{corev1.PodReadyToStartContainers, corev1.PodInitialized, corev1.PodReady, corev1.ContainersReady, corev1.PodScheduled} {
+		status.Conditions = append(status.Conditions, corev1.PodCondition{Type: of, Status: corev1.ConditionTrue, Message: "as it should", LastProbeTime: now, LastTransitionTime: now})
+	}
+	if got := cached(t, status).Status.Conditions; got != nil {
+		t.Errorf("of a running Pod: %+v", got)
+	}
+	told := corev1.PodCondition{Type: corev1.DisruptionTarget, Status: corev1.ConditionTrue, Reason: "EvictionByEvictionAPI", Message: "Eviction API: evicting"}
+	status.Conditions = append(status.Conditions, told)
+	status.Conditions[5].LastTransitionTime = now
+	if got := cached(t, status).Status.Conditions; len(got) != 1 || got[0] != told {
+		t.Errorf("of an evicted one: %+v", got)
 	}
 }

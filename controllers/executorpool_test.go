@@ -105,6 +105,40 @@ func TestAQuotaRefusesPods(t *testing.T) {
 	s.reason(v1alpha1.ConditionReady, v1alpha1.ReasonServing)
 }
 
+// The controller's cache must keep what these two are read from.
+func TestTheHubIsToldWhatThePodsConditionsSay(t *testing.T) {
+	s := newStage(t, 4)
+	s.pool()
+	s.hub.queue(1)
+	pod := s.untilPods(1)[0]
+	s.patchStatus(pod.Name, func(status *corev1.PodStatus) {
+		status.Conditions = []corev1.PodCondition{{
+			Type: corev1.PodScheduled, Status: corev1.ConditionFalse, Reason: corev1.PodReasonUnschedulable, Message: "0/3 nodes are available",
+		}}
+	})
+	s.until("the hub is told that no node takes the Pod", func() bool {
+		return s.hub.told("no node takes Pod " + pod.Name + ": 0/3 nodes are available")
+	})
+	runner := s.run(pod)
+	s.patchStatus(pod.Name, func(status *corev1.PodStatus) {
+		status.Conditions = append(status.Conditions, corev1.PodCondition{
+			Type: corev1.DisruptionTarget, Status: corev1.ConditionTrue, Reason: "EvictionByEvictionAPI", Message: "Eviction API: evicting",
+			LastTransitionTime: metav1.Now(), // an old one is taken back by the cluster
+		})
+	})
+	s.end(pod, 2, "")
+	var end hubv1.GoneRequest
+	s.until("the hub is told that it has ended", func() (told bool) {
+		s.hub.mu.Lock()
+		defer s.hub.mu.Unlock()
+		end, told = s.hub.gone[runner]
+		return told
+	})
+	if end.Reason != "EvictionByEvictionAPI" || end.Message != "Eviction API: evicting" || end.ExitCode == nil {
+		t.Errorf("of who ended it the hub is told %+v", end)
+	}
+}
+
 func TestPodsPassTheRestrictedStandard(t *testing.T) {
 	s := newStage(t, 4)
 	ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: s.ns}}
