@@ -42,73 +42,91 @@ func (tx *Tx) namesOf(actor, projectID string) ([]string, error) {
 	if !found {
 		return []string{actor}, nil
 	}
-	s, err := tx.standing(user)
-	return access.Names(user, s.groups, s.grants, projectID), err
+	s, known := tx.standings[user]
+	if !known {
+		var err error
+		if s, err = standingOf(context.Background(), tx, user); err != nil {
+			return nil, err
+		}
+		if tx.standings == nil {
+			tx.standings = map[string]standing{}
+		}
+		tx.standings[user] = s
+	}
+	return access.Names(user, s.groups, s.grants, projectID), nil
 }
 
-// standing is standingOf, read once in a change.
-func (tx *Tx) standing(user string) (standing, error) {
-	if s, known := tx.standings[user]; known {
-		return s, nil
-	}
-	s, err := standingOf(context.Background(), tx, user)
-	if err != nil {
-		return s, err
-	}
-	if tx.standings == nil {
-		tx.standings = map[string]standing{}
-	}
-	tx.standings[user] = s
-	return s, nil
-}
-
-// barred is why no runner takes a queued run, whoever the pool is for: its
-// starter may not read the project any more. Nil: it may, or is no user of the
-// hub. Roles and groups that change have it asked of all that waits (reconsider),
-// so at the hand-off it is asked only of a run that was in a runner's hands
-// meanwhile, and where the runner has what earlier runs left.
-func (tx *Tx) barred(run runRow) (*hubv1.Problem, error) {
-	user, found := strings.CutPrefix(run.StartedBy, access.User(""))
-	if !found {
-		return nil, nil
-	}
-	_, known, err := first(context.Background(), tx, scanText, "SELECT name FROM users WHERE name = ?", user)
-	if err != nil || !known {
-		return nil, err
-	}
-	s, err := tx.standing(user)
-	if err != nil || access.Of(s.grants, nil).May(hubv1.PermissionProjectRead, run.projectID) {
-		return nil, err
-	}
-	return problem.New(hubv1.CodeForbidden, "%s, who started it, may not read project %s", run.StartedBy, run.Project), nil
-}
-
-// refuses is why the pool does not take a queued run any more; nil: it does.
-// Nor does it take one whose starter was removed.
+// refuses is why a queued run is not handed out any more; nil: it may be. The
+// pool takes it no more, or whoever started it is barred.
 func (tx *Tx) refuses(pool poolRow, run runRow) (*hubv1.Problem, error) {
-	if removed, err := tx.isRemoved(run.StartedBy); err != nil {
-		return nil, err
-	} else if removed {
-		return problem.New(hubv1.CodeForbidden, "%s", orphaned(run)), nil
+	barred, removed, err := tx.barred(run)
+	if err != nil || removed {
+		return barred, err
 	}
-	err := tx.admit(pool, run.Project, run.projectID, run.StartedBy)
+	err = tx.admit(pool, run.Project, run.projectID, run.StartedBy)
 	if err == nil {
 		err = meets(pool, run.Project, run.Requirements)
 	}
 	var refused *hubv1.Problem
-	if err == nil || errors.As(err, &refused) {
+	if err == nil {
+		return barred, nil
+	} else if errors.As(err, &refused) {
 		return refused, nil
 	}
 	return nil, err
 }
 
-// isRemoved says whether an actor is a user that was removed.
-func (tx *Tx) isRemoved(actor string) (bool, error) {
+// barred is why no runner takes a queued run, whoever the pool is for: its
+// starter may not read the project or start runs of it any more, or was removed.
+// Nil: it may, or is no user.
+func (tx *Tx) barred(run runRow) (why *hubv1.Problem, removed bool, err error) {
+	grants, err := tx.grantsOf(run.StartedBy)
+	if err != nil || grants == nil {
+		return nil, false, err
+	}
+	rights := access.Of(*grants, nil)
+	reads := rights.May(hubv1.PermissionProjectRead, run.projectID)
+	if reads && rights.May(hubv1.PermissionRunStart, run.projectID) {
+		return nil, false, nil
+	}
+	removed, err = tx.isRemoved(run.StartedBy)
+	switch {
+	case removed:
+		why = problem.New(hubv1.CodeForbidden, "%s", orphaned(run))
+	case !reads:
+		why = problem.New(hubv1.CodeForbidden, "%s, who started it, may not read project %s", run.StartedBy, run.Project)
+	default:
+		why = problem.New(hubv1.CodeForbidden, "%s, who started it, may start runs of project %s no more", run.StartedBy, run.Project)
+	}
+	return why, removed, err
+}
+
+// grantsOf are the roles that an actor has, itself or by its groups; nil for one
+// that is no user, and not bounded by roles. Each hand-off asks it, so it is one
+// query.
+func (tx *Tx) grantsOf(actor string) (*[]access.Grant, error) {
 	user, found := strings.CutPrefix(actor, access.User(""))
 	if !found {
-		return false, nil
+		return nil, nil
 	}
-	_, removed, err := first(context.Background(), tx, scanText, "SELECT name FROM users WHERE name = ? AND removed_at IS NOT NULL", user)
+	grants, known := tx.grants[user]
+	if !known {
+		var err error
+		if grants, err = grantsOfUser(context.Background(), tx, user); err != nil {
+			return nil, err
+		}
+		if tx.grants == nil {
+			tx.grants = map[string][]access.Grant{}
+		}
+		tx.grants[user] = grants
+	}
+	return &grants, nil
+}
+
+// isRemoved says whether an actor is a user that was removed.
+func (tx *Tx) isRemoved(actor string) (bool, error) {
+	_, removed, err := first(context.Background(), tx, scanText, "SELECT name FROM users WHERE name = ? AND removed_at IS NOT NULL",
+		strings.TrimPrefix(actor, access.User("")))
 	return removed, err
 }
 
@@ -134,8 +152,8 @@ func (tx *Tx) readsProject(owner, projectID string) (bool, error) {
 	return access.Of(grants, nil).May(hubv1.PermissionProjectRead, projectID), err
 }
 
-// dismiss takes the runs out of the pool's queue that it no longer admits, and
-// those whose starter may not read their project: they could never be handed out.
+// dismiss takes the runs out of the pool's queue that could never be handed out
+// any more.
 func (tx *Tx) dismiss(actor string, pool poolRow) error {
 	waiting, err := collect(context.Background(), tx, scanRun, selectRuns+" WHERE r.pool_id = ? AND r.settled_at IS NULL AND r.state = 'queued' ORDER BY r.seq", pool.ID)
 	if err != nil {
@@ -143,9 +161,6 @@ func (tx *Tx) dismiss(actor string, pool poolRow) error {
 	}
 	for _, run := range waiting {
 		refused, err := tx.refuses(pool, run)
-		if err == nil && refused == nil {
-			refused, err = tx.barred(run)
-		}
 		if err == nil && refused != nil {
 			err = tx.drop(actor, run, noLonger(refused))
 		}
@@ -156,10 +171,10 @@ func (tx *Tx) dismiss(actor string, pool poolRow) error {
 	return nil
 }
 
-// reconsider dismisses what waits for pools that no longer take it, after groups
-// or roles have changed.
+// reconsider dismisses what waits and would not be handed out any more, after
+// groups or roles have changed.
 func (tx *Tx) reconsider(actor string) error {
-	tx.standings = nil
+	tx.standings, tx.grants = nil, nil
 	waited, err := collect(context.Background(), tx, scanText, "SELECT DISTINCT pool_id FROM runs WHERE settled_at IS NULL AND state = 'queued'")
 	if err != nil {
 		return err

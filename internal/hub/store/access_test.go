@@ -182,6 +182,71 @@ func testWhoMayNotReadAProjectRunsNothingOfIt(t *testing.T) {
 	}
 }
 
+// Also on a pool for everybody: who may start no runs any more has none started.
+func TestWhoMayStartNoRunsLosesThoseThatWait(t *testing.T) {
+	both(t, testWhoMayStartNoRunsLosesThoseThatWait)
+}
+
+func testWhoMayStartNoRunsLosesThoseThatWait(t *testing.T) {
+	unread := "user:eve, who started it, may not read project app"
+	lost := "user:eve, who started it, may start runs of project app no more"
+	may := hubv1.RoleRequest{Permissions: []hubv1.Permission{hubv1.PermissionProjectRead, hubv1.PermissionRunStart}}
+	mayNot := hubv1.RoleRequest{Permissions: []hubv1.Permission{hubv1.PermissionProjectRead}}
+	taken := func(s *store.Store) error {
+		_, err := s.TakeRole(background, admin, "developer", hubv1.BindingRequest{Subject: "group:ml", Project: "app"})
+		return err
+	}
+	// instead is a role that somebody made, in place of the built-in one.
+	instead := func(s *store.Store) {
+		must(t)(s.PutRole(background, admin, "starter", may))
+		must(t)(s.GiveRole(background, admin, "starter", hubv1.BindingRequest{Subject: "user:eve"}))
+		check(t, taken(s))
+	}
+	for name, c := range map[string]struct {
+		change func(*store.Store) error
+		reason string
+		before func(*store.Store)
+	}{
+		"the role is taken":      {taken, unread, nil},
+		"dropped from the group": {func(s *store.Store) error { _, err := s.RemoveMember(background, admin, "ml", "eve"); return err }, unread, nil},
+		"the group is gone":      {func(s *store.Store) error { return s.RemoveGroup(background, admin, "ml") }, unread, nil},
+		"the role is narrowed":   {func(s *store.Store) error { _, err := s.PutRole(background, admin, "starter", mayNot); return err }, lost, instead},
+		"the role is removed":    {func(s *store.Store) error { return s.RemoveRole(background, admin, "starter") }, unread, instead},
+		"the user is gone":       {func(s *store.Store) error { return s.RemoveUser(background, admin, "eve") }, "user:eve, who started it, was removed", nil},
+		"another loses it":       {func(s *store.Store) error { return s.RemoveUser(background, admin, "bob") }, "", nil},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t, 2)
+			people(t, w.s)
+			if c.before != nil {
+				c.before(w.s)
+			}
+			start := func() hubv1.Run {
+				run, err := w.s.StartRun(background, "user:eve", "", hubv1.StartRunRequest{Project: "app", Command: []string{"true"}}, store.Undemanding(""))
+				check(t, err)
+				return run
+			}
+			running, r := start(), w.runner(t, "key-one1")
+			w.started(t, r, w.get(t, running.ID))
+			waiting := start()
+			check(t, c.change(w.s))
+			want := hubv1.RunCancelled
+			if c.reason == "" {
+				want = hubv1.RunQueued
+			}
+			if got := w.get(t, waiting.ID); got.State != want || want == hubv1.RunCancelled && got.Reason != c.reason {
+				t.Errorf("what waited is %s: %s", got.State, got.Reason)
+			}
+			// What comes back from a lost runner is judged again when its turn comes.
+			check(t, w.s.Bye(background, r, "crashed"))
+			w.runner(t, "key-two2")
+			if got := w.get(t, running.ID); (got.State == hubv1.RunCancelled) != (want == hubv1.RunCancelled) || want == hubv1.RunCancelled && got.Reason != c.reason {
+				t.Errorf("what came back is %s: %s", got.State, got.Reason)
+			}
+		})
+	}
+}
+
 func TestAPoolsOwnerReadsProjectsByItsRoles(t *testing.T) {
 	both(t, testAPoolsOwnerReadsProjectsByItsRoles)
 }

@@ -155,19 +155,21 @@ func standingOf(ctx context.Context, q querier, user string) (standing, error) {
 	if out.groups, err = collect(ctx, q, scanText, "SELECT group_name FROM group_members WHERE user_name = ? ORDER BY group_name", user); err != nil {
 		return out, err
 	}
-	subjects := make([]any, 0, len(out.groups)+1)
-	subjects = append(subjects, access.User(user))
-	for _, group := range out.groups {
-		subjects = append(subjects, access.Group(group))
-	}
-	out.grants, err = grantsOf(ctx, q, subjects...)
+	out.grants, err = grantsOfUser(ctx, q, user)
 	return out, err
+}
+
+const selectGrants = "SELECT b.role, b.project_id, COALESCE(r.permissions, '') FROM role_bindings b LEFT JOIN roles r ON r.name = b.role"
+
+// grantsOfUser reads the roles that a user has itself or by its groups.
+func grantsOfUser(ctx context.Context, q querier, user string) ([]access.Grant, error) {
+	return collect(ctx, q, scanGrant, selectGrants+` WHERE b.subject = ? OR b.subject IN
+		(SELECT 'group:' || m.group_name FROM group_members m WHERE m.user_name = ?) ORDER BY b.role, b.project_id`, access.User(user), user)
 }
 
 // grantsOf reads the roles that subjects have.
 func grantsOf(ctx context.Context, q querier, subjects ...any) ([]access.Grant, error) {
-	return collect(ctx, q, scanGrant, `SELECT b.role, b.project_id, COALESCE(r.permissions, '') FROM role_bindings b LEFT JOIN roles r ON r.name = b.role
-		WHERE b.subject IN (`+places(len(subjects))+`) ORDER BY b.role, b.project_id`, subjects...)
+	return collect(ctx, q, scanGrant, selectGrants+" WHERE b.subject IN ("+places(len(subjects))+") ORDER BY b.role, b.project_id", subjects...)
 }
 
 func scanGrant(row scanner) (access.Grant, error) {

@@ -16,6 +16,7 @@ import (
 	"pgregory.net/rapid"
 
 	"cloop.dev/cloop/apis/hubv1"
+	"cloop.dev/cloop/internal/hub/access"
 	"cloop.dev/cloop/internal/hub/store"
 	"cloop.dev/cloop/internal/hub/store/storetest"
 	"cloop.dev/cloop/internal/postgrestest"
@@ -66,6 +67,7 @@ func newMachine(t *rapid.T, o store.Options) *machine {
 		holding: map[string]string{}, contact: map[string]time.Time{}, left: map[string]bool{}, projects: map[string]hubv1.Project{},
 	}
 	m.openStore(t)
+	m.ok(t, m.s.Empower(background, admin, access.RoleAdmin))
 	m.createPool(t)
 	for _, name := range []string{"app", "lib"} {
 		project, err := m.s.CreateProject(background, admin, "", hubv1.CreateProjectRequest{Name: name, Remote: "https://git.example.com/" + name})

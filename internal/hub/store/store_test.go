@@ -13,6 +13,7 @@ import (
 	testclock "k8s.io/utils/clock/testing"
 
 	"cloop.dev/cloop/apis/hubv1"
+	"cloop.dev/cloop/internal/hub/access"
 	"cloop.dev/cloop/internal/hub/store"
 	"cloop.dev/cloop/internal/secret"
 )
@@ -83,6 +84,7 @@ func newWorldIn(t testing.TB, dir string, maximum int32) *world {
 func (w *world) furnish(t testing.TB, maximum int32) {
 	t.Helper()
 	ctx := context.Background()
+	check(t, w.s.Empower(ctx, admin, access.RoleAdmin)) // who may start runs
 	out, err := w.s.CreatePool(ctx, admin, "", hubv1.CreatePoolRequest{Name: "gpu", PoolDefinition: hubv1.PoolDefinition{MaxRunners: maximum}})
 	check(t, err)
 	w.pool, w.secret = out.Pool, out.Credential.Secret

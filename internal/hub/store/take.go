@@ -99,9 +99,6 @@ func (tx *Tx) handOrDrop(pool poolRow, c candidate, r runnerRow) (handed bool, e
 		return false, err
 	}
 	refused, err := tx.refuses(pool, run)
-	if err == nil && refused == nil && (r.holds != "" || run.returned()) {
-		refused, err = tx.barred(run)
-	}
 	if err != nil {
 		return false, err
 	}
@@ -111,8 +108,11 @@ func (tx *Tx) handOrDrop(pool poolRow, c candidate, r runnerRow) (handed bool, e
 	return true, tx.hand(run, r)
 }
 
-// noLonger is why a run leaves the queue of a pool that refuses it.
+// noLonger is why a run leaves the queue that is not handed out any more.
 func noLonger(refused *hubv1.Problem) string {
+	if refused.Code == hubv1.CodeForbidden {
+		return refused.Detail // it is not the pool's doing
+	}
 	text := "the pool no longer takes it: " + refused.Detail
 	for _, field := range refused.Errors {
 		text += "; " + field.Message

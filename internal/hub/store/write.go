@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"cloop.dev/cloop/apis/hubv1"
+	"cloop.dev/cloop/internal/hub/access"
 	"cloop.dev/cloop/internal/hub/problem"
 )
 
@@ -38,8 +39,10 @@ type Tx struct {
 	caller *Caller
 	// standings: user's name → its groups and roles, as far as they were asked for.
 	standings map[string]standing
-	hurry     bool // the change may have brought a nearer deadline
-	wrote     bool // some row changed
+	// grants: user's name → the roles that it has, as far as they were asked for.
+	grants map[string][]access.Grant
+	hurry  bool // the change may have brought a nearer deadline
+	wrote  bool // some row changed
 }
 
 // update runs fn in a transaction and returns when it is on disk. Several wait
