@@ -15,7 +15,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
 	logf "sigs.k8s.io/controller-runtime/pkg/log"
 
-	"cloop.dev/cloop/apis/hubv1"
 	"cloop.dev/cloop/apis/v1alpha1"
 	"cloop.dev/cloop/internal/pool"
 )
@@ -73,8 +72,8 @@ type poolMemory struct {
 	marking contest
 	// podFailures counts refusals of Pods in a row.
 	podFailures int
-	// toldRefusal is what the hub was last told; nil: this process told nothing.
-	toldRefusal *hubv1.Refusal
+	// told is what the hub was last told; zero: this process told nothing.
+	told toldRefusal
 }
 
 // Reconcile brings one pool closer to what it should be.

@@ -443,7 +443,8 @@ func (a *actor) finish(ctx context.Context) (bool, error) {
 }
 
 // tellRefusal keeps the hub's view of why runners do not start current. It says
-// so only when that changes, and clears what an earlier process may have said.
+// so only when that or the credential changes, by which the hub keeps it, and
+// clears what an earlier process may have said.
 func (a *actor) tellRefusal(ctx context.Context, plan pool.Plan) {
 	if a.o.hub == nil || a.o.snapshot.Link.State != pool.LinkUp {
 		return
@@ -459,7 +460,8 @@ func (a *actor) tellRefusal(ctx context.Context, plan pool.Plan) {
 	if !slices.Contains(a.o.snapshot.Hub.Features, hubv1.FeatureRefusalKinds) {
 		refusal.Kind = "" // it would refuse what it does not know
 	}
-	if memory.toldRefusal != nil && *memory.toldRefusal == refusal {
+	told := toldRefusal{a.o.hub, refusal}
+	if memory.told == told {
 		return
 	}
 	if err := a.o.hub.hub.SetRefusal(ctx, refusal); err != nil {
@@ -468,7 +470,13 @@ func (a *actor) tellRefusal(ctx context.Context, plan pool.Plan) {
 		}
 		logf.FromContext(ctx).Info("the hub does not take the refusal", "pool", a.o.xpool.Name, "error", err.Error())
 	}
-	memory.toldRefusal = &refusal
+	memory.told = told
+}
+
+// toldRefusal is what the hub was last told, over which connection.
+type toldRefusal struct {
+	to *hubConnection
+	hubv1.Refusal
 }
 
 // podRefusal says whether the API server refuses an object for what it is, so

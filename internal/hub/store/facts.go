@@ -13,11 +13,9 @@ import (
 type fact struct {
 	pool   string
 	number int64
-	text   string
 }
 
 func scanNumber(row scanner) (f fact, err error) { return f, row.Scan(&f.pool, &f.number) }
-func scanSaid(row scanner) (f fact, err error)   { return f, row.Scan(&f.pool, &f.text) }
 
 // admins are the users who have the role that may do everything.
 const admins = `SELECT u.name FROM users u WHERE u.removed_at IS NULL AND (
@@ -60,25 +58,32 @@ func (s *Store) Patients(ctx context.Context, id string) ([]doctor.Pool, error) 
 		place := map[string]int{} // pool id → its index
 		out = make([]doctor.Pool, len(rows))
 		for i, row := range rows {
-			if out[i].Pool, err = s.withContacts(ctx, q, row); err != nil {
+			contacts, err := s.allContacts(ctx, q, row.ID)
+			if err != nil {
 				return err
+			}
+			row.Controllers = contacts[:min(len(contacts), contactsShown)]
+			out[i].Pool = row.Pool
+			said, err := refusals(ctx, q, row.ID, contacts)
+			if err != nil {
+				return err
+			}
+			for _, r := range slices.Backward(said) {
+				out[i].Trouble = append(out[i].Trouble, r.Message)
 			}
 			out[i].Features = hubv1.ControllerFeatures()
 			place[row.ID] = i
 		}
 		for _, part := range []struct {
 			query string
-			scan  func(scanner) (fact, error)
 			add   func(*doctor.Pool, fact)
 		}{
 			{"SELECT pool_id, MIN(queued_at) FROM runs WHERE settled_at IS NULL AND state = 'queued' AND (? = '' OR pool_id = ?) GROUP BY pool_id",
-				scanNumber, func(p *doctor.Pool, f fact) { p.OldestQueued = fromNano(f.number) }},
+				func(p *doctor.Pool, f fact) { p.OldestQueued = fromNano(f.number) }},
 			{"SELECT pool_id, COUNT(*) FROM credentials WHERE revoked_at IS NULL AND (? = '' OR pool_id = ?) GROUP BY pool_id",
-				scanNumber, func(p *doctor.Pool, f fact) { p.Credentials = int(f.number) }},
-			{"SELECT pool_id, refusal FROM credentials WHERE revoked_at IS NULL AND refusal <> '' AND (? = '' OR pool_id = ?) ORDER BY created_at, id",
-				scanSaid, func(p *doctor.Pool, f fact) { p.Trouble = append(p.Trouble, f.text) }},
+				func(p *doctor.Pool, f fact) { p.Credentials = int(f.number) }},
 		} {
-			facts, err := collect(ctx, q, part.scan, part.query, id, id)
+			facts, err := collect(ctx, q, scanNumber, part.query, id, id)
 			if err != nil {
 				return err
 			}

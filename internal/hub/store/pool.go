@@ -20,6 +20,9 @@ type poolRow struct {
 	stateReason string
 }
 
+// cordonByGit is who cordoned a pool whose document in Git says so.
+const cordonByGit = "git"
+
 // The counts come from partial indexes, whose condition the queries repeat.
 const selectPools = `SELECT p.id, p.name, p.state, p.state_by, p.state_reason, p.definition, p.cordon_reason, p.cordon_by,
 	p.cordon_at, p.git_cordon_reason, p.git_cordon_at, p.source, p.install, p.revision, p.feed, p.created_at,
@@ -63,7 +66,7 @@ func scanPool(row scanner) (poolRow, error) {
 	p.gitCordon, p.ownCordon = gitReason.Valid, reason.Valid
 	switch {
 	case gitReason.Valid:
-		p.Cordon = &hubv1.Cordon{Reason: gitReason.String, By: "git", At: fromNano(gitAt.Int64)}
+		p.Cordon = &hubv1.Cordon{Reason: gitReason.String, By: cordonByGit, At: fromNano(gitAt.Int64)}
 	case reason.Valid:
 		p.Cordon = &hubv1.Cordon{Reason: reason.String, By: by.String, At: fromNano(at.Int64)}
 	}

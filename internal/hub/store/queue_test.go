@@ -117,7 +117,9 @@ func testASnapshotIsTheCredentialsOwn(t *testing.T) {
 	if _, err := w.s.Retire(ctx, w.credential, theirs.RunnerID); codeOf(err) != hubv1.CodeNotFound {
 		t.Fatalf("retiring another's runner: %v", err)
 	}
-	w.arrive(t, "c-0")
+	theirsToo := w.controller("c-1")
+	theirsToo.Credential = other
+	must(t)(w.s.Arrive(ctx, theirsToo))
 	check(t, w.s.SetRefusal(ctx, other, hubv1.Refusal{Message: "quota exceeded"}))
 	_, err = w.s.Cordon(ctx, admin, "gpu", "x")
 	check(t, err)

@@ -3,6 +3,7 @@ package store
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -12,16 +13,19 @@ import (
 
 // situation is what is known of a run that waits and of its pool.
 type situation struct {
-	pool    string
-	cordon  *hubv1.Cordon
+	pool   string
+	cordon *hubv1.Cordon
+	// source is where Git has the pool's definition, where it does.
+	source  *hubv1.Provenance
 	maximum int32
 	runners hubv1.RunnerCounts
+	// credentials is how many of the pool's credentials are live.
+	credentials int
 	// contacts are the pool's controllers, those in contact first.
 	contacts []hubv1.ControllerContact
-	// refusal is what a controller says keeps runners from starting, of the kind;
-	// empty where none says so.
-	refusal string
-	kind    hubv1.RefusalKind
+	// refusals are what controllers in contact say keeps runners from starting,
+	// the newest credential's first.
+	refusals []saidRefusal
 	// passedOver is why the idle runners do not take the run; empty where there
 	// are none, or none listens yet.
 	passedOver string
@@ -38,22 +42,23 @@ func (w situation) sentence() string {
 	reason := "waits for a runner of pool " + name
 	switch {
 	case w.cordon != nil:
-		reason = fmt.Sprintf("pool %s is cordoned: %s", name, w.cordon.Reason)
-		if w.cordon.By != "git" {
-			reason += fmt.Sprintf(" (by %s; `cloop executor pool uncordon %s` ends that)", w.cordon.By, name)
-		}
+		reason = fmt.Sprintf("pool %s is cordoned: %s (%s)", name, w.cordon.Reason, w.whoseCordon())
 	case w.maximum == 0:
 		reason += ", which may have none: raise its maxRunners"
 	case w.passedOver != "":
 		reason += fmt.Sprintf(", of which %s idle and cannot take it: %s", count.Of(w.runners.Idle, "runner")+" "+count.Is(w.runners.Idle), w.passedOver)
+	case w.credentials == 0:
+		reason += ", which has no live credential, so no controller can serve it: make one with `cloop executor pool rotate-credential " + name + "` and give it to its controller"
 	case len(w.contacts) == 0:
 		reason += ", and no controller of it has been in contact: install one with the pool's credential, or look at its Pods"
 	case !w.contacts[0].Connected:
 		reason += ", and no controller of it is in contact since " + w.contacts[0].LastContact.Format(time.RFC3339) + ": look at its Pods"
-	case w.refusal != "":
+	case w.held() >= w.maximum && w.runners.Starting == 0:
+		reason += w.full()
+	case len(w.refusals) > 0:
 		reason += ": " + w.trouble()
 	case w.held() >= w.maximum:
-		reason += fmt.Sprintf(", which has as many as it may have (maxRunners %d: %s): it is next when one is done, or raise maxRunners", w.maximum, w.counts())
+		reason += w.full()
 	case w.runners.Starting > 0:
 		reason += fmt.Sprintf(", of which %s starting", fmt.Sprint(w.runners.Starting)+" "+count.Is(w.runners.Starting))
 	case w.runners.Idle > 0:
@@ -67,16 +72,40 @@ func (w situation) sentence() string {
 	return reason
 }
 
-// trouble is what the controller said, in its words.
-func (w situation) trouble() string {
-	switch w.kind {
-	case hubv1.RefusalStorage:
-		return "its controller has no volume for a runner: " + w.refusal
-	case hubv1.RefusalPlacement:
-		return "its controller has started runners that do not come up: " + w.refusal
+// whoseCordon says who cordoned the pool and what ends it.
+func (w situation) whoseCordon() string {
+	switch {
+	case w.cordon.By != cordonByGit:
+		return fmt.Sprintf("by %s; `cloop executor pool uncordon %s` ends that", w.cordon.By, w.pool)
+	case w.source == nil:
+		return "by Git; removing spec.cordon from its HubPool document ends that"
 	}
-	return "its controller cannot start runners: " + w.refusal
+	return fmt.Sprintf("by Git: %s of %s at %s; removing spec.cordon there ends that", w.source.Path, w.source.Repository, w.source.Revision)
 }
+
+// full says that the pool has as many runners as it may have, and which.
+func (w situation) full() string {
+	return fmt.Sprintf(", which has as many as it may have (maxRunners %d: %s): it is next when one is done, or raise maxRunners", w.maximum, w.counts())
+}
+
+// trouble is what a controller said, in its words.
+func (w situation) trouble() string {
+	said, who := w.refusals[0], "its controller"
+	if others := w.serving() - 1; others > 0 {
+		who = fmt.Sprintf("one of its %d controllers", others+1)
+	}
+	switch said.Kind {
+	case hubv1.RefusalStorage:
+		return who + " has no volume for a runner: " + said.Message
+	case hubv1.RefusalPlacement:
+		return who + " has started runners that do not come up: " + said.Message
+	}
+	return who + " cannot start runners: " + said.Message
+}
+
+// serving is how many credentials a controller in contact uses: the replicas of
+// one controller share theirs.
+func (w situation) serving() int { return len(inContact(w.contacts)) }
 
 func (w situation) held() int32 {
 	return w.runners.Starting + w.runners.Idle + w.runners.Busy + w.runners.Retiring
@@ -156,24 +185,51 @@ func (s *Store) poolSituation(ctx context.Context, q querier, id string) (*poolS
 	if err != nil {
 		return nil, err
 	}
-	p := &poolSituation{situation: situation{pool: pool.Name, cordon: pool.Cordon, maximum: pool.MaxRunners, runners: pool.Runners}}
-	if p.contacts, err = s.contacts(ctx, q, id); err != nil {
+	p := &poolSituation{situation: situation{pool: pool.Name, cordon: pool.Cordon, source: pool.Source, maximum: pool.MaxRunners, runners: pool.Runners}}
+	if p.contacts, err = s.allContacts(ctx, q, id); err != nil {
 		return nil, err
 	}
-	refused, _, err := first(ctx, q, scanRefusal, `SELECT refusal, refusal_kind FROM credentials
-		WHERE pool_id = ? AND revoked_at IS NULL AND refusal <> '' ORDER BY created_at DESC LIMIT 1`, id)
+	if p.refusals, err = refusals(ctx, q, id, p.contacts); err != nil {
+		return nil, err
+	}
+	live, _, err := first(ctx, q, scanInt, "SELECT COUNT(*) FROM credentials WHERE pool_id = ? AND revoked_at IS NULL", id)
 	if err != nil {
 		return nil, err
 	}
-	p.refusal, p.kind = refused.Message, refused.Kind
+	p.credentials = int(live)
 	if pool.Runners.Idle > 0 {
 		p.idle, err = collect(ctx, q, scanRunner, selectRunners+" WHERE pool_id = ? AND state <> 'retired' AND state = 'idle' ORDER BY enrolled_at, id LIMIT 64", id)
 	}
 	return p, err
 }
 
-func scanRefusal(row scanner) (hubv1.Refusal, error) {
-	var r hubv1.Refusal
-	err := row.Scan(&r.Message, &r.Kind)
-	return r, err
+// saidRefusal is what a credential's controller says keeps its runners from starting.
+type saidRefusal struct {
+	hubv1.Refusal
+	credential string
+}
+
+// refusals are what a pool's controllers say keeps runners from starting, the
+// newest credential's first. What one said that is not in contact any more, or
+// has another credential by now, is over: it would have to say it again.
+func refusals(ctx context.Context, q querier, pool string, contacts []hubv1.ControllerContact) ([]saidRefusal, error) {
+	all, err := collect(ctx, q, scanRefusal, `SELECT id, refusal, refusal_kind FROM credentials
+		WHERE pool_id = ? AND revoked_at IS NULL AND refusal <> '' ORDER BY created_at DESC, id`, pool)
+	serving := inContact(contacts)
+	return slices.DeleteFunc(all, func(r saidRefusal) bool { return !serving[r.credential] }), err
+}
+
+// inContact are the ids of the credentials that a controller in contact uses.
+func inContact(contacts []hubv1.ControllerContact) map[string]bool {
+	ids := map[string]bool{}
+	for _, c := range contacts {
+		if c.Connected {
+			ids[c.CredentialID] = true
+		}
+	}
+	return ids
+}
+
+func scanRefusal(row scanner) (r saidRefusal, err error) {
+	return r, row.Scan(&r.credential, &r.Message, &r.Kind)
 }

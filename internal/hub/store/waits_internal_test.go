@@ -2,6 +2,7 @@ package store
 
 import (
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -15,6 +16,9 @@ func TestWhyARunWaits(t *testing.T) {
 	at := time.Date(2026, 5, 4, 3, 2, 1, 0, time.UTC)
 	here := []hubv1.ControllerContact{{Connected: true, LastContact: at}}
 	gone := []hubv1.ControllerContact{{LastContact: at}}
+	said := func(message string, kind hubv1.RefusalKind) []saidRefusal {
+		return []saidRefusal{{Refusal: hubv1.Refusal{Message: message, Kind: kind}}}
+	}
 	for name, test := range map[string]struct {
 		situation
 		want string
@@ -24,35 +28,52 @@ func TestWhyARunWaits(t *testing.T) {
 			"pool gpu is cordoned: node upgrades (by user:eve; `cloop executor pool uncordon gpu` ends that)",
 		},
 		"cordoned by Git, which alone can end it": {
-			situation{cordon: &hubv1.Cordon{Reason: "node upgrades", By: "git"}, contacts: here},
-			"pool gpu is cordoned: node upgrades",
+			situation{cordon: &hubv1.Cordon{Reason: "node upgrades", By: "git"}, contacts: here, source: &hubv1.Provenance{
+				Sync: "fleet", Repository: "https://git.example.com/fleet", Path: "hub/gpu.yaml", Revision: "main@sha1:abc"}},
+			"pool gpu is cordoned: node upgrades (by Git: hub/gpu.yaml of https://git.example.com/fleet at main@sha1:abc; removing spec.cordon there ends that)",
 		},
 		"a pool without room": {
 			situation{maximum: -1, contacts: here},
 			"waits for a runner of pool gpu, which may have none: raise its maxRunners",
 		},
 		"no controller ever": {
-			situation{},
+			situation{credentials: 1},
 			"waits for a runner of pool gpu, and no controller of it has been in contact: install one with the pool's credential, or look at its Pods",
 		},
+		"no credential any more": {
+			situation{},
+			"waits for a runner of pool gpu, which has no live credential, so no controller can serve it: make one with `cloop executor pool rotate-credential gpu` and give it to its controller",
+		},
 		"no controller any more": {
-			situation{contacts: gone, refusal: "old news"},
+			situation{contacts: gone},
 			"waits for a runner of pool gpu, and no controller of it is in contact since 2026-05-04T03:02:01Z: look at its Pods",
 		},
 		"the API server refuses": {
-			situation{contacts: here, refusal: `pods "x" is forbidden: exceeded quota: runners`, kind: hubv1.RefusalPods},
+			situation{contacts: here, refusals: said(`pods "x" is forbidden: exceeded quota: runners`, hubv1.RefusalPods)},
 			`waits for a runner of pool gpu: its controller cannot start runners: pods "x" is forbidden: exceeded quota: runners`,
 		},
 		"a controller that does not say of which kind": {
-			situation{contacts: here, refusal: "because"},
+			situation{contacts: here, refusals: said("because", "")},
 			"waits for a runner of pool gpu: its controller cannot start runners: because",
 		},
 		"storage": {
-			situation{contacts: here, refusal: "storage class fast is not there", kind: hubv1.RefusalStorage},
+			situation{contacts: here, refusals: said("storage class fast is not there", hubv1.RefusalStorage)},
 			"waits for a runner of pool gpu: its controller has no volume for a runner: storage class fast is not there",
 		},
 		"Pods that do not come up": {
-			situation{contacts: here, refusal: "no node takes Pod x", kind: hubv1.RefusalPlacement, runners: hubv1.RunnerCounts{Starting: 1}},
+			situation{contacts: here, refusals: said("no node takes Pod x", hubv1.RefusalPlacement), runners: hubv1.RunnerCounts{Starting: 1}},
+			"waits for a runner of pool gpu: its controller has started runners that do not come up: no node takes Pod x",
+		},
+		"one controller of two": {
+			situation{contacts: append(slices.Clone(here), hubv1.ControllerContact{Connected: true, CredentialID: "other"}), refusals: said("exceeded quota", hubv1.RefusalPods)},
+			"waits for a runner of pool gpu: one of its 2 controllers cannot start runners: exceeded quota",
+		},
+		"at its maximum, whatever a controller says": {
+			situation{contacts: here, runners: hubv1.RunnerCounts{Busy: 4}, refusals: said("exceeded quota", hubv1.RefusalPods)},
+			"waits for a runner of pool gpu, which has as many as it may have (maxRunners 4: 4 busy): it is next when one is done, or raise maxRunners",
+		},
+		"at its maximum with runners that do not come up": {
+			situation{contacts: here, runners: hubv1.RunnerCounts{Busy: 3, Starting: 1}, refusals: said("no node takes Pod x", hubv1.RefusalPlacement)},
 			"waits for a runner of pool gpu: its controller has started runners that do not come up: no node takes Pod x",
 		},
 		"at its maximum": {
@@ -87,6 +108,9 @@ func TestWhyARunWaits(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			w := test.situation
 			w.pool = "gpu"
+			if len(w.contacts) > 0 {
+				w.credentials = 1
+			}
 			switch w.maximum {
 			case 0:
 				w.maximum = 4
