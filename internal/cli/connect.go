@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"time"
 
 	"github.com/spf13/pflag"
 
@@ -64,13 +65,19 @@ func (a *app) connect() (*hubclient.Client, error) {
 func (a *app) connectAs(token secret.String) (*hubclient.Client, error) {
 	o := hubclient.Options{
 		URL: a.options.hub, PlainHTTP: a.options.plainHTTP, Pin: a.options.hubPin, Token: token,
-		UserAgent: "cloop/" + buildVersion().Version,
+		UserAgent: "cloop/" + buildVersion().Version, Retry: hubRetry(),
 	}
 	var err error
 	if o.CABundle, err = a.caBundle(); err != nil {
 		return nil, err
 	}
 	return hubclient.New(o)
+}
+
+// hubRetry is for a connection that breaks now and then, and for a hub that is
+// being started again: it is over before a person wonders.
+func hubRetry() hubclient.Retry {
+	return hubclient.Retry{Tries: 4, First: 250 * time.Millisecond, Last: 2 * time.Second}
 }
 
 // caBundle reads the certificates that alone are trusted for the hub; nil: the

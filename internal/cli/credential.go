@@ -150,6 +150,9 @@ func (a *app) rotate(cmd *cobra.Command, hub *hubclient.Client, ref string, plac
 	credential, err := hub.CreateCredential(cmd.Context(), pool.ID)
 	if err != nil {
 		place.release()
+		if errors.Is(err, hubclient.ErrOutcomeUnknown) {
+			err = &withAdvice{fmt.Errorf("%w: should the credential be there all the same, its secret is lost: repeat the command, and revoke the one that nobody uses (`cloop executor pool credentials %s` shows it)", err, shellQuote(pool.Name))}
+		}
 		return fmt.Errorf("mint a credential for pool %s: %w", ref, err)
 	}
 	kept, err := place.keep(credential)

@@ -46,6 +46,14 @@ func usageError(cmd *cobra.Command, err error) error {
 	return fmt.Errorf("%w (see `%s --help`)", err, cmd.CommandPath())
 }
 
+// withAdvice is an error that says itself what to do about an outcome that is
+// unknown.
+type withAdvice struct{ error }
+
+func (w *withAdvice) Unwrap() error { return w.error }
+
+const checkHub = "check that --hub names the hub, that it runs and that this machine reaches it"
+
 // verdict is what an error means to whoever called cloop.
 type verdict struct {
 	message string
@@ -60,6 +68,7 @@ func verdictOf(err error) verdict {
 		no      *No
 		problem *hubv1.Problem
 		ended   *interruption
+		advised *withAdvice
 	)
 	switch {
 	case errors.As(err, &code):
@@ -72,8 +81,12 @@ func verdictOf(err error) verdict {
 		return problemVerdict(problem, message)
 	case errors.Is(err, hubclient.ErrPinMismatch):
 		return verdict{message + ": compare --hub-pin with what the hub logged at its start", codeNoAnswer}
+	case errors.As(err, &advised):
+		return verdict{message, codeNoAnswer}
+	case errors.Is(err, hubclient.ErrOutcomeUnknown):
+		return verdict{message + ": " + hubclient.ErrOutcomeUnknown.Error() + ", so look before you repeat it; " + checkHub, codeNoAnswer}
 	case errors.Is(err, hubclient.ErrUnavailable):
-		return verdict{message + ": check that --hub names the hub, that it runs and that this machine reaches it", codeNoAnswer}
+		return verdict{message + ": " + checkHub, codeNoAnswer}
 	case errors.Is(err, context.Canceled):
 		return verdict{message: "interrupted", code: codeNoAnswer}
 	}

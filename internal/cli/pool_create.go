@@ -144,8 +144,8 @@ func (a *app) createPool(cmd *cobra.Command, hub *hubclient.Client, request hubv
 	response, err := hub.CreatePool(cmd.Context(), request)
 	if err != nil {
 		place.release()
-		if errors.Is(err, hubclient.ErrUnavailable) {
-			err = fmt.Errorf("%w: should the pool be there all the same, its credential is lost, and `cloop executor pool rotate-credential %s` mints another", err, shellQuote(request.Name))
+		if errors.Is(err, hubclient.ErrOutcomeUnknown) {
+			err = &withAdvice{fmt.Errorf("%w: should the pool be there all the same, its credential is lost, and `cloop executor pool rotate-credential %s` mints another", err, shellQuote(request.Name))}
 		}
 		return fmt.Errorf("create pool %s: %w", request.Name, err)
 	}

@@ -79,9 +79,10 @@ code 1.`,
 			if interrupted(cmd.Context(), err) {
 				return &interruption{fmt.Sprintf("the hub has not answered, so the run may be queued all the same: `cloop run list --project %s` shows it", shellQuote(request.Project))}
 			}
-			if errors.Is(err, hubclient.ErrUnavailable) {
-				// The answer may be lost, and not the request.
-				err = fmt.Errorf("%w: should the run be queued all the same, the same command with --idempotency-key %s returns it and starts no other", err, shellQuote(key))
+			if errors.Is(err, hubclient.ErrOutcomeUnknown) {
+				// The answers were lost, and perhaps not the requests.
+				err = &withAdvice{fmt.Errorf("%w: the run may be queued all the same: `cloop run list --project %s` shows it, and the same command with --idempotency-key %s returns it and starts no other",
+					err, shellQuote(request.Project), shellQuote(key))}
 			}
 			if err != nil {
 				return fmt.Errorf("start a run of project %s: %w", request.Project, err)

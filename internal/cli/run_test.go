@@ -97,7 +97,7 @@ func TestRunStartWithoutAnAnswerTellsTheKey(t *testing.T) {
 	got := cloop(t, "run", "start", "--project", "app", "--", "make")
 	_, told, _ := strings.Cut(got.stderr, "--idempotency-key ")
 	told, _, _ = strings.Cut(told, " ")
-	if got.code != 2 || len(keys) != 1 || !keys[told] {
+	if got.code != 2 || len(keys) != 1 || !keys[told] || !strings.Contains(got.stderr, "`cloop run list --project app` shows it") {
 		t.Errorf("exit code %d, it told the key %q, the hub was given %v: %s", got.code, told, keys, got.stderr)
 	}
 }
@@ -184,6 +184,22 @@ func TestRunShow(t *testing.T) {
 		t.Errorf("as JSON it is\n%s", got.stdout)
 	}
 	cloop(t, "run", "show", "run-2").want(t, 2, "", "cloop: show run run-2: there is no /api/v1/runs/run-2\n")
+}
+
+// A run whose start nobody answered may be queued: it is asked for again with the
+// same key.
+func TestAStartWhoseAnswerIsLostIsRepeated(t *testing.T) {
+	var keys []string
+	stubHub(t, map[string]any{"POST /api/v1/runs": http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if keys = append(keys, r.Header.Get("Idempotency-Key")); len(keys) < 3 {
+			panic(http.ErrAbortHandler)
+		}
+		_, _ = w.Write([]byte(`{"id":"run-1","state":"queued"}`))
+	})})
+	got := cloop(t, "run", "start", "--project", "app", "--", "make")
+	if got.code != 0 || len(keys) != 3 || keys[0] == "" || keys[1] != keys[0] || keys[2] != keys[0] {
+		t.Errorf("with the keys %q it exits with %d: %s", keys, got.code, got.stderr)
+	}
 }
 
 // An interrupt ends the waiting and not the run, and says how to go on.

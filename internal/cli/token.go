@@ -2,6 +2,7 @@ package cli
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -96,6 +97,9 @@ is for. Patterns are those of shells, as in ml-*; a ceiling needs --scope.`,
 			token, err := hub.CreateToken(cmd.Context(), f.request(args[0]))
 			if err != nil {
 				release(f.file)
+				if errors.Is(err, hubclient.ErrOutcomeUnknown) {
+					err = &withAdvice{fmt.Errorf("%w: should the token be there all the same, its secret is lost: revoke it (`cloop hub token list` shows it) and make another", err)}
+				}
 				return fmt.Errorf("create token %s: %w", args[0], err)
 			}
 			if !install.Usable(token.Secret) {

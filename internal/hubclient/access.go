@@ -26,7 +26,7 @@ func (c *Client) Self(ctx context.Context) (hubv1.Identity, error) {
 
 // CreateUser makes a user without roles and tokens.
 func (c *Client) CreateUser(ctx context.Context, request hubv1.CreateUserRequest) (hubv1.User, error) {
-	return post[hubv1.User](ctx, c, apiUsers, request)
+	return create[hubv1.User](ctx, c, apiUsers, request)
 }
 
 // ListUsers lists the users by name.
@@ -53,7 +53,7 @@ func (c *Client) ForceRemoveUser(ctx context.Context, user string) error {
 
 // CreateGroup makes a group without members.
 func (c *Client) CreateGroup(ctx context.Context, request hubv1.CreateGroupRequest) (hubv1.Group, error) {
-	return post[hubv1.Group](ctx, c, apiGroups, request)
+	return create[hubv1.Group](ctx, c, apiGroups, request)
 }
 
 // ListGroups lists the groups by name.

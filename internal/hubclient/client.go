@@ -3,10 +3,13 @@ package hubclient
 import (
 	"bytes"
 	"context"
+	"crypto/rand"
+	"crypto/tls"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"net/url"
 	"strconv"
@@ -14,6 +17,7 @@ import (
 	"time"
 
 	"cloop.dev/cloop/apis/hubv1"
+	"cloop.dev/cloop/internal/retry"
 	"cloop.dev/cloop/internal/secret"
 )
 
@@ -30,6 +34,16 @@ const (
 // that it is asked too often.
 // The request may be tried again later.
 var ErrUnavailable = errors.New("the hub is unavailable")
+
+// ErrOutcomeUnknown says of a change that nobody answered, or that the hub could
+// not answer for, that it may have been made all the same.
+var ErrOutcomeUnknown = errors.New("the change may have been made all the same")
+
+// unknownOutcome is an error that is ErrOutcomeUnknown too, in its own words.
+type unknownOutcome struct{ error }
+
+func (u unknownOutcome) Unwrap() error        { return u.error }
+func (u unknownOutcome) Is(target error) bool { return target == ErrOutcomeUnknown }
 
 // Options says which hub to talk to and as whom.
 type Options struct {
@@ -48,8 +62,17 @@ type Options struct {
 	Token secret.String
 	// UserAgent is sent as is; "cloop" where left out.
 	UserAgent string
-	// Timeout of one ordinary request; 30 s where left out.
+	// Timeout of one ordinary request with all its tries; 30 s where left out.
 	Timeout time.Duration
+	// Retry is for calls whose answer was lost; the zero value tries once.
+	Retry Retry
+}
+
+// Retry says how often a call that may reach the hub twice without harm is sent
+// until it is answered, and how long to wait before the second and at most.
+type Retry struct {
+	Tries       int
+	First, Last time.Duration
 }
 
 // Client talks to one hub. It is safe for concurrent use.
@@ -59,6 +82,7 @@ type Client struct {
 	token     secret.String
 	userAgent string
 	timeout   time.Duration
+	retry     Retry
 }
 
 // New checks the options and returns a client. It does not connect.
@@ -75,7 +99,7 @@ func New(o Options) (*Client, error) {
 		return nil, err
 	}
 	client := &Client{
-		base: base, token: o.Token, userAgent: o.UserAgent, timeout: o.Timeout,
+		base: base, token: o.Token, userAgent: o.UserAgent, timeout: o.Timeout, retry: o.Retry,
 		http: &http.Client{
 			Transport: transport,
 			// A redirect would carry the credential to another address.
@@ -135,10 +159,13 @@ type call struct {
 	body any
 	raw  []byte
 	// repeatable marks calls that may reach the hub twice without harm, so that
-	// the transport repeats them on a connection that turned out to be dead.
+	// they are sent again where a connection turned out to be dead.
 	repeatable bool
-	ifMatch    string
-	accept     string
+	// creates marks calls that make something new each time, unless they carry
+	// the same Idempotency-Key. They are given one.
+	creates bool
+	ifMatch string
+	accept  string
 }
 
 type idempotencyKey struct{}
@@ -231,10 +258,70 @@ func (c *Client) request(ctx context.Context, in call) (*http.Request, error) {
 
 var errTimeout = errors.New("the hub did not answer in time")
 
-// do sends a call and decodes the answer into out, unless out is nil.
+// do sends a call and decodes the answer into out, unless out is nil. A call that
+// may be repeated is, within bounds, while its outcome is unknown.
 func (c *Client) do(ctx context.Context, in call, out any) error {
+	if in.creates && ctx.Value(idempotencyKey{}) == nil {
+		ctx = WithIdempotencyKey(ctx, rand.Text())
+	}
 	ctx, cancel := context.WithTimeoutCause(ctx, c.timeout, errTimeout)
 	defer cancel()
+	unknown := false
+	for failures := 0; ; failures++ {
+		err := c.once(ctx, in, out)
+		unknown = unknown || maybeMade(in, err)
+		switch {
+		case err == nil || definite(err):
+			return err
+		case unknown && in.again(ctx) && failures+1 < c.retry.Tries && pause(ctx, retry.Spread(retry.After(failures, c.retry.First, c.retry.Last))):
+		case unknown:
+			return unknownOutcome{err}
+		default:
+			return err
+		}
+	}
+}
+
+// again says whether the call may reach the hub twice without harm.
+func (in call) again(ctx context.Context) bool {
+	key, _ := ctx.Value(idempotencyKey{}).(string)
+	return in.repeatable || key != ""
+}
+
+// definite says of a failed call that it does not help to send it again: the hub
+// has decided, it is not the hub, or nobody waits any more.
+func definite(err error) bool {
+	var problem *hubv1.Problem
+	if errors.As(err, &problem) {
+		return problem.Status < http.StatusInternalServerError
+	}
+	var certificate *tls.CertificateVerificationError
+	return !errors.Is(err, ErrUnavailable) || errors.Is(err, ErrPinMismatch) || errors.As(err, &certificate)
+}
+
+// maybeMade says whether a failed call may have changed something.
+func maybeMade(in call, err error) bool {
+	if err == nil || in.method == http.MethodGet || definite(err) {
+		return false
+	}
+	var dial *net.OpError
+	return !errors.As(err, &dial) || dial.Op != "dial" // else the hub never heard of it
+}
+
+// pause says whether the wait went by before the context ended.
+func pause(ctx context.Context, wait time.Duration) bool {
+	timer := time.NewTimer(wait)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}
+
+// once is one try of do.
+func (c *Client) once(ctx context.Context, in call, out any) error {
 	response, err := c.send(ctx, in)
 	if err != nil {
 		return err
@@ -259,6 +346,14 @@ func get[T any](ctx context.Context, c *Client, path string, query url.Values) (
 func post[T any](ctx context.Context, c *Client, path string, body any) (T, error) {
 	var out T
 	err := c.do(ctx, call{method: http.MethodPost, path: path, body: body}, &out)
+	return out, err
+}
+
+// create is post for what the hub makes once for each Idempotency-Key. What it
+// shows once is not made so: the answer to a repetition is without it.
+func create[T any](ctx context.Context, c *Client, path string, body any) (T, error) {
+	var out T
+	err := c.do(ctx, call{method: http.MethodPost, path: path, body: body, creates: true}, &out)
 	return out, err
 }
 

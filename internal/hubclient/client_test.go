@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -292,5 +293,91 @@ func TestFetchPin(t *testing.T) {
 	defer plain.Close()
 	if _, err := hubclient.FetchPin(t.Context(), strings.Replace(plain.URL, "http:", "https:", 1)); !errors.Is(err, hubclient.ErrUnavailable) {
 		t.Errorf("no TLS there: %v", err)
+	}
+}
+
+// A call whose answer was lost is sent again where that does no harm, and where
+// it may have been carried out, its error says so.
+func TestACallWhoseAnswerIsLostIsSentAgain(t *testing.T) {
+	type call = func(context.Context, *hubclient.Client) error
+	start := func(ctx context.Context, c *hubclient.Client) error {
+		_, err := c.StartRun(ctx, hubv1.StartRunRequest{Project: "app", Command: []string{"true"}}, "k")
+		return err
+	}
+	project := func(ctx context.Context, c *hubclient.Client) error {
+		_, err := c.CreateProject(ctx, hubv1.CreateProjectRequest{Name: "app"})
+		return err
+	}
+	pool := func(ctx context.Context, c *hubclient.Client) error {
+		_, err := c.CreatePool(ctx, hubv1.CreatePoolRequest{Name: "gpu"})
+		return err
+	}
+	cancel := func(ctx context.Context, c *hubclient.Client) error { _, err := c.CancelRun(ctx, "r"); return err }
+	show := func(ctx context.Context, c *hubclient.Client) error { _, err := c.GetRun(ctx, "r"); return err }
+	const reset = 0 // instead of a status: the connection breaks
+	for name, test := range map[string]struct {
+		do      call
+		answers []int
+		asked   int
+		keyed   bool
+		unknown bool
+		failed  bool
+	}{
+		"a run":                       {start, []int{reset, reset, 200}, 3, true, false, false},
+		"a project":                   {project, []int{reset, 200}, 2, true, false, false},
+		"cancelling":                  {cancel, []int{reset, 503, 200}, 3, false, false, false},
+		"a run, in vain":              {start, []int{reset, reset, reset, reset}, 4, true, true, true},
+		"a hub that stops":            {start, []int{503, 503, 503, 503}, 4, true, true, true},
+		"refused at last":             {start, []int{reset, 409}, 2, true, false, true},
+		"refused":                     {start, []int{409}, 1, true, false, true},
+		"asked too often":             {start, []int{429}, 1, true, false, true},
+		"a pool, whose secret is new": {pool, []int{reset}, 1, false, true, true},
+		"nothing is changed":          {show, []int{reset}, 1, false, false, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			keys := make(chan string, 10)
+			var asked atomic.Int32
+			s := fake(t, func(w http.ResponseWriter, r *http.Request) {
+				keys <- r.Header.Get("Idempotency-Key")
+				status := test.answers[min(int(asked.Add(1)), len(test.answers))-1]
+				switch status {
+				case reset:
+					panic(http.ErrAbortHandler)
+				case http.StatusOK:
+				default:
+					w.WriteHeader(status)
+				}
+				_, _ = w.Write([]byte(`{}`))
+			})
+			c := client(t, s, func(o *hubclient.Options) {
+				o.Retry = hubclient.Retry{Tries: 4, First: time.Microsecond, Last: time.Microsecond}
+			})
+			err := test.do(t.Context(), c)
+			if (err != nil) != test.failed || errors.Is(err, hubclient.ErrOutcomeUnknown) != test.unknown || test.unknown && !errors.Is(err, hubclient.ErrUnavailable) {
+				t.Errorf("it ends with %v", err)
+			}
+			close(keys)
+			first, count := "", 0
+			for key := range keys {
+				if count++; count == 1 {
+					first = key
+				}
+				if key != first || (key != "") != test.keyed {
+					t.Errorf("request %d has the key %q after %q", count, key, first)
+				}
+			}
+			if count != test.asked {
+				t.Errorf("the hub was asked %d times, want %d", count, test.asked)
+			}
+		})
+	}
+	// Whoever was never reached did nothing.
+	s := fake(t, nil)
+	c := client(t, s, func(o *hubclient.Options) {
+		o.Retry = hubclient.Retry{Tries: 4, First: time.Microsecond, Last: time.Microsecond}
+	})
+	s.Close()
+	if err := start(t.Context(), c); !errors.Is(err, hubclient.ErrUnavailable) || errors.Is(err, hubclient.ErrOutcomeUnknown) {
+		t.Errorf("nobody there: %v", err)
 	}
 }

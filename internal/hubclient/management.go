@@ -118,7 +118,7 @@ func (c *Client) WatchPool(ctx context.Context, pool string) iter.Seq2[hubv1.Poo
 
 // CreateProject makes a project.
 func (c *Client) CreateProject(ctx context.Context, request hubv1.CreateProjectRequest) (hubv1.Project, error) {
-	return post[hubv1.Project](ctx, c, apiProjects, request)
+	return create[hubv1.Project](ctx, c, apiProjects, request)
 }
 
 // ListProjects lists the projects by name.
@@ -143,7 +143,7 @@ func (c *Client) StartRun(ctx context.Context, request hubv1.StartRunRequest, ke
 	if key != "" {
 		ctx = WithIdempotencyKey(ctx, key)
 	}
-	return post[hubv1.Run](ctx, c, apiRuns, request)
+	return create[hubv1.Run](ctx, c, apiRuns, request)
 }
 
 // ListRuns lists runs, newest first: of one project unless that is empty, at
