@@ -64,6 +64,7 @@ func testEachAttemptKeepsWhatBecameOfIt(t *testing.T) {
 	third := w.runner(t, "key-tre3")
 	w.started(t, third, w.get(t, run.ID))
 	killed := int32(137)
+	w.detach[third.ID]()
 	must(t)(w.s.Gone(background, w.credential, third.ID, hubv1.GoneRequest{Reason: "OOMKilled", ExitCode: &killed}))
 	got = w.get(t, run.ID)
 	if got.State != hubv1.RunLost || got.PodEnd == nil || got.PodEnd.Reason != "OOMKilled" || len(got.Earlier) != 2 || got.Earlier[1].PodEnd.Reason != "NodeLost" {

@@ -39,12 +39,15 @@ const (
 	ActionRunnerBusy        = "executor_pool.runner.busy"
 	ActionRunnerRetiring    = "executor_pool.runner.retiring"
 	ActionRunnerRetired     = "executor_pool.runner.retired"
-	ActionProjectCreate     = "project.create"
-	ActionProjectBind       = "project.bind"
-	ActionRunQueue          = "run.queue"
-	ActionRunHand           = "run.hand"
-	ActionRunStarted        = "run.started"
-	ActionRunRequeue        = "run.requeue"
+	// ActionRunnerPodEnd: its controller said that its Pod has ended although it has
+	// a watch open, or it has spoken since.
+	ActionRunnerPodEnd  = "executor_pool.runner.pod_end"
+	ActionProjectCreate = "project.create"
+	ActionProjectBind   = "project.bind"
+	ActionRunQueue      = "run.queue"
+	ActionRunHand       = "run.hand"
+	ActionRunStarted    = "run.started"
+	ActionRunRequeue    = "run.requeue"
 	// ActionRunRecall: the runner is to let go of the run.
 	ActionRunRecall  = "run.recall"
 	ActionRunCancel  = "run.cancel"

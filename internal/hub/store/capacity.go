@@ -46,7 +46,8 @@ func (tx *Tx) listensAnywhere() (func(runnerRow) bool, error) {
 	if !tx.store.engine.shared() {
 		return tx.listensHere, nil
 	}
-	members, err := collect(tx.ctx, tx, scanText, "SELECT id FROM members WHERE seen_at > ?", nano(tx.now.Add(-alive)))
+	// What it knows itself is newer than what it has written down.
+	members, err := collect(tx.ctx, tx, scanText, "SELECT id FROM members WHERE id <> ? AND seen_at > ?", tx.store.members.id, nano(tx.now.Add(-alive)))
 	return func(r runnerRow) bool { return tx.listensHere(r) || slices.Contains(members, r.heardBy) }, err
 }
 

@@ -53,8 +53,12 @@ type machine struct {
 	// are those that cannot be running anything any more.
 	contact map[string]time.Time
 	left    map[string]bool
-	keys    int
-	managed bool
+	// sessions: runner id → its session. told are those whose controller says that
+	// their Pod has ended, and who have not spoken since.
+	sessions map[string]string
+	told     map[string]bool
+	keys     int
+	managed  bool
 	// projects: by name; each is bound to the pool.
 	projects map[string]hubv1.Project
 }
@@ -64,7 +68,8 @@ var background = context.Background()
 func newMachine(t *rapid.T, o store.Options) *machine {
 	m := &machine{
 		options: o, clock: newClock(), redeemed: map[string]int{}, settled: map[string]string{}, detach: map[string]watch{},
-		holding: map[string]string{}, contact: map[string]time.Time{}, left: map[string]bool{}, projects: map[string]hubv1.Project{},
+		holding: map[string]string{}, contact: map[string]time.Time{}, left: map[string]bool{},
+		sessions: map[string]string{}, told: map[string]bool{}, projects: map[string]hubv1.Project{},
 	}
 	m.openStore(t)
 	m.ok(t, m.s.Empower(background, admin, access.RoleAdmin))
@@ -193,7 +198,7 @@ func (m *machine) Enroll(t *rapid.T) {
 	r, err := m.s.AuthRunner(background, out.Session)
 	m.ok(t, err)
 	m.runners = append(m.runners, r)
-	m.contact[r.ID] = m.clock.Now()
+	m.contact[r.ID], m.sessions[r.ID] = m.clock.Now(), out.Session
 }
 
 // features of a runner: an old build cannot check what a project asks for.
@@ -211,9 +216,45 @@ func (m *machine) Listen(t *rapid.T) {
 		delete(m.detach, r.ID)
 		return
 	}
+	if !m.speaks(t, r) {
+		t.Skip("it is refused")
+	}
 	stop, err := m.s.Attach(background, r)
 	m.ok(t, err)
 	m.detach[r.ID] = watch{m.s, stop}
+}
+
+// speaks is what comes before each of a runner's requests.
+func (m *machine) speaks(t *rapid.T, r store.Runner) (heard bool) {
+	_, err := m.s.AuthRunner(background, m.sessions[r.ID])
+	m.refusable(t, err)
+	if err == nil {
+		delete(m.told, r.ID)
+	}
+	return err == nil
+}
+
+// watched says whether a runner has a watch open at a member that is not taken
+// for dead.
+func (m *machine) watched(t *rapid.T, id string) bool {
+	w, is := m.detach[id]
+	if !is {
+		return false
+	}
+	return w.at == m.s || m.count(t, "SELECT COUNT(*) FROM members WHERE id = ? AND seen_at > ?", w.at.MemberID(), m.clock.Now().Add(-store.Alive).UnixNano()) > 0
+}
+
+// Lie is a controller that says of a runner in contact that its Pod has ended.
+func (m *machine) Lie(t *rapid.T) {
+	h := m.holder(t)
+	if !m.watched(t, h.ID) {
+		t.Skip("its watch is broken")
+	}
+	m.told[h.ID] = true
+	for _, c := range m.credentials {
+		_, err := m.s.Gone(background, c, h.ID, hubv1.GoneRequest{Reason: "Completed", ExitCode: new(int32(0))})
+		m.refusable(t, err)
+	}
 }
 
 func (m *machine) StartRun(t *rapid.T) {
@@ -257,7 +298,7 @@ func (m *machine) Spawn(t *rapid.T) {
 	r, err := m.s.AuthRunner(background, enrolled.Session)
 	m.ok(t, err)
 	m.runners = append(m.runners, r)
-	m.contact[r.ID] = m.clock.Now()
+	m.contact[r.ID], m.sessions[r.ID] = m.clock.Now(), enrolled.Session
 	stop, err := m.s.Attach(background, r)
 	m.ok(t, err)
 	m.detach[r.ID] = watch{m.s, stop}
@@ -300,6 +341,14 @@ func (m *machine) Kill(t *rapid.T) {
 	h := m.holder(t)
 	killed := int32(137)
 	m.left[h.ID] = true
+	if w, is := m.detach[h.ID]; is {
+		delete(m.detach, h.ID)
+		if rapid.Bool().Draw(t, "its watch ends last") {
+			defer w.stop()
+		} else {
+			w.stop()
+		}
+	}
 	for _, c := range m.credentials {
 		_, err := m.s.Gone(background, c, h.ID, hubv1.GoneRequest{Reason: "OOMKilled", ExitCode: &killed})
 		m.refusable(t, err)
@@ -330,6 +379,9 @@ func (m *machine) Confused(t *rapid.T) {
 
 func (m *machine) Heartbeat(t *rapid.T) {
 	r := pick(t, m.runners, "runner")
+	if !m.speaks(t, r) {
+		return
+	}
 	state, err := m.s.Heartbeat(background, r)
 	m.refusable(t, err)
 	// A retiring runner stops what it runs, but it may take its time.
@@ -611,7 +663,7 @@ func testInvariantsHoldInAnyOrder(t *testing.T) {
 func (m *machine) actions() map[string]func(*rapid.T) {
 	return map[string]func(*rapid.T){
 		"": m.Check, "mint": m.Mint, "enroll": m.Enroll, "listen": m.Listen, "start": m.StartRun, "cancel": m.Cancel,
-		"started": m.Started, "result": m.Result, "kill": m.Kill, "confused": m.Confused, "spawn": m.Spawn, "heartbeat": m.Heartbeat, "bye": m.Bye,
+		"started": m.Started, "result": m.Result, "kill": m.Kill, "confused": m.Confused, "lie": m.Lie, "spawn": m.Spawn, "heartbeat": m.Heartbeat, "bye": m.Bye,
 		"retire": m.Retire, "gone": m.Gone, "cordon": m.Cordon, "resize": m.Resize, "git": m.Git, "revoke": m.Revoke,
 		"rotate": m.Rotate, "finish rotation": m.FinishRotation, "revoke credential": m.RevokeCredential,
 		"recreate": m.Recreate, "time": m.TimePasses, "clock": m.ClockIsSet, "restart": m.Restart, "prune": m.Prune,

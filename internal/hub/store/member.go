@@ -174,6 +174,11 @@ func (s *Store) beat(ctx context.Context) error {
 				return err
 			}
 		}
+		// Another member may have been told of the end of a Pod after the watch here
+		// had ended, and before that was written down.
+		if err := tx.freeEnded(""); err != nil {
+			return err
+		}
 		for _, name := range wanted {
 			if held[name], err = tx.take(name); err != nil {
 				return err

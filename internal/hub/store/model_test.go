@@ -27,6 +27,7 @@ type modelRun struct {
 type modelRunner struct {
 	store.Runner
 	checks bool
+	detach func()
 	// run is the index of the run that it holds; -1: none, and it is idle.
 	run int
 	// done: it had its run and only has to leave.
@@ -96,7 +97,7 @@ func (m *queueModel) Spawn(t *rapid.T) {
 	check2(t, err)
 	r.Runner, err = m.w.s.AuthRunner(background, enrolled.Session)
 	check2(t, err)
-	_, err = m.w.s.Attach(background, r.Runner)
+	r.detach, err = m.w.s.Attach(background, r.Runner)
 	check2(t, err)
 	m.runners = append(m.runners, r)
 }
@@ -163,8 +164,16 @@ func (m *queueModel) Result(t *rapid.T) {
 func (m *queueModel) Kill(t *rapid.T) {
 	r := pick(t, m.runners, "runner")
 	killed := int32(137)
+	// Its watch ends before the hub is told, or after.
+	late := rapid.Bool().Draw(t, "late")
+	if !late {
+		r.detach()
+	}
 	_, err := m.w.s.Gone(background, m.w.credential, r.ID, hubv1.GoneRequest{Reason: "OOMKilled", ExitCode: &killed})
 	check2(t, err)
+	if late {
+		r.detach()
+	}
 	m.runners = filter(m.runners, func(other *modelRunner) bool { return other != r })
 	if r.run < 0 {
 		return

@@ -97,6 +97,10 @@ func testACancelledRunWhosePodIsGoneIsSettledAtOnce(t *testing.T) {
 	w.started(t, r, w.get(t, run.ID))
 	must(t)(w.s.CancelRun(background, admin, run.ID))
 	must(t)(w.s.Gone(background, w.credential, r.ID, hubv1.GoneRequest{Reason: "PodDeleted"}))
+	if held := w.get(t, run.ID); held.State != hubv1.RunCancelling || held.Runner != r.ID {
+		t.Errorf("while the runner has its watch open it is %s of %s", held.State, held.Runner)
+	}
+	w.detach[r.ID]()
 	if ended := w.get(t, run.ID); ended.State != hubv1.RunCancelled || !strings.Contains(ended.Reason, "cancelled by "+admin) {
 		t.Errorf("it is %s: %s", ended.State, ended.Reason)
 	}
@@ -116,14 +120,75 @@ func TestARunOfARunnerThatWasSeenToEndStartsAgainAtOnce(t *testing.T) {
 }
 
 func testARunOfARunnerThatWasSeenToEndStartsAgainAtOnce(t *testing.T) {
+	killed := hubv1.GoneRequest{Reason: "OOMKilled", ExitCode: new(int32(137))}
+	gone := func(t *testing.T, w *world, r store.Runner) {
+		must(t)(w.s.Gone(background, w.credential, r.ID, killed))
+	}
+	// The end of its connection and its controller's word come in any order.
+	for name, end := range map[string]func(*testing.T, *world, store.Runner){
+		"its watch ends first": func(t *testing.T, w *world, r store.Runner) { w.detach[r.ID](); gone(t, w, r) },
+		"its watch ends last":  func(t *testing.T, w *world, r store.Runner) { gone(t, w, r); gone(t, w, r); w.detach[r.ID]() },
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t, 5)
+			run, r := w.run(t), w.runner(t, "key-one1")
+			w.started(t, r, w.get(t, run.ID))
+			next := w.runner(t, "key-two2")
+			end(t, w, r)
+			again := w.get(t, run.ID)
+			if again.State != hubv1.RunHanded || again.Runner != next.ID || again.Attempt != 2 {
+				t.Fatalf("it is %+v", again)
+			}
+			if len(again.Earlier) != 1 || again.Earlier[0].PodEnd == nil || again.Earlier[0].PodEnd.Reason != "OOMKilled" {
+				t.Errorf("of the first time it knows %+v", again.Earlier)
+			}
+		})
+	}
+}
+
+// A controller that is wrong, or lies, does not make the run of a runner that is
+// in contact run twice at a time.
+func TestARunnerInContactKeepsItsRunWhateverItsControllerSays(t *testing.T) {
+	both(t, testARunnerInContactKeepsItsRunWhateverItsControllerSays)
+}
+
+func testARunnerInContactKeepsItsRunWhateverItsControllerSays(t *testing.T) {
 	w := newWorld(t, 5)
-	run, r := w.run(t), w.runner(t, "key-one1")
+	run := w.run(t)
+	r, session := w.enrolled(t, "key-one1")
 	w.started(t, r, w.get(t, run.ID))
 	next := w.runner(t, "key-two2")
-	killed := int32(137)
-	must(t)(w.s.Gone(background, w.credential, r.ID, hubv1.GoneRequest{Reason: "OOMKilled", ExitCode: &killed}))
-	if again := w.get(t, run.ID); again.State != hubv1.RunHanded || again.Runner != next.ID || again.Attempt != 2 {
-		t.Fatalf("it is %+v", again)
+	says := func() {
+		t.Helper()
+		state, err := w.s.Gone(background, w.credential, r.ID, hubv1.GoneRequest{Reason: "Completed", ExitCode: new(int32(0))})
+		if err != nil || state != hubv1.RunnerBusy {
+			t.Fatalf("its controller is answered %s, %v", state, err)
+		}
+	}
+	kept := func(when string) {
+		t.Helper()
+		if held := w.get(t, run.ID); held.Runner != r.ID || held.State != hubv1.RunRunning {
+			t.Fatalf("%s: %+v", when, held)
+		}
+	}
+	says()
+	kept("while it has its watch open")
+	if snapshot, err := w.s.RunnerSnapshot(background, r); err != nil || snapshot.State != hubv1.RunnerRetiring {
+		t.Fatalf("it is told %+v, %v", snapshot, err)
+	}
+	// It speaks, so what was said of it is not true, and that its watch breaks
+	// says nothing more.
+	must(t)(w.s.AuthRunner(background, session))
+	w.detach[r.ID]()
+	kept("after it spoke and its watch broke")
+	var rows int
+	check(t, looking(t, w.dir).QueryRow("SELECT COUNT(*) FROM audit WHERE action = 'executor_pool.runner.pod_end'").Scan(&rows))
+	if rows != 2 {
+		t.Errorf("%d rows of the audit trail tell of it", rows)
+	}
+	check(t, w.s.Bye(background, r, "let go"))
+	if again := w.get(t, run.ID); again.Runner != next.ID || again.Attempt != 2 {
+		t.Fatalf("after its goodbye: %+v", again)
 	}
 }
 
@@ -138,7 +203,7 @@ func (m *machine) checkFence(t *rapid.T) {
 		if run.State != hubv1.RunQueued && !run.State.Terminal() {
 			m.holding[id] = run.Runner
 		}
-		if was == "" || was == m.holding[id] || run.State.Terminal() || m.left[was] {
+		if was == "" || was == m.holding[id] || run.State.Terminal() || m.left[was] || m.told[was] && !m.watched(t, was) {
 			continue
 		}
 		if fenced := m.contact[was].Add(m.s.Limits.Lease + m.s.Limits.Margin); m.clock.Now().Before(fenced) {

@@ -130,6 +130,7 @@ func testTheEndOfThePodStandsWithTheRun(t *testing.T) {
 			r := w.runner(t, "key-one1")
 			w.started(t, r, w.get(t, run.ID))
 			test.end(t, w, r, run)
+			w.detach[r.ID]()
 			for range 2 { // a controller that starts again says it again
 				must(t)(w.s.Gone(background, w.credential, r.ID, test.says))
 			}
@@ -169,6 +170,7 @@ func testARunnerKilledTwiceUnderARunEndsIt(t *testing.T) {
 			t.Fatalf("attempt %d: %+v", attempt+1, held)
 		}
 		w.started(t, r, held)
+		w.detach[r.ID]()
 		must(t)(w.s.Gone(background, w.credential, r.ID, hubv1.GoneRequest{Reason: "OOMKilled", ExitCode: &killed}))
 	}
 	got := w.get(t, run.ID)

@@ -32,13 +32,16 @@ type runnerRow struct {
 	checks bool
 	// heardBy is the member that it has a watch open at; empty with SQLite.
 	heardBy string
+	// podEnd is how its controller says that its Pod has ended, although it has a
+	// watch open: a GoneRequest as JSON; empty: nobody says so.
+	podEnd string
 }
 
-const selectRunners = "SELECT id, pool_id, credential_id, key, name, holds, COALESCE(holds_project, ''), state, token_expires_at, revision, checks, heard_by FROM runners"
+const selectRunners = "SELECT id, pool_id, credential_id, key, name, holds, COALESCE(holds_project, ''), state, token_expires_at, revision, checks, heard_by, COALESCE(pod_end, '') FROM runners"
 
 func scanRunner(row scanner) (runnerRow, error) {
 	var r runnerRow
-	err := row.Scan(&r.ID, &r.PoolID, &r.credential, &r.key, &r.name, &r.holds, &r.holdsProject, &r.state, &r.tokenExpires, &r.revision, &r.checks, &r.heardBy)
+	err := row.Scan(&r.ID, &r.PoolID, &r.credential, &r.key, &r.name, &r.holds, &r.holdsProject, &r.state, &r.tokenExpires, &r.revision, &r.checks, &r.heardBy, &r.podEnd)
 	return r, err
 }
 
@@ -190,8 +193,10 @@ func (s *Store) AuthRunner(ctx context.Context, text string) (Runner, error) {
 		return Runner{}, problem.New(hubv1.CodeUnauthenticated, "the session was never issued")
 	case r.state == hubv1.RunnerRetired:
 		return Runner{}, problem.New(hubv1.CodeRunnerRetired, "runner %s is retired", r.ID)
+	case r.podEnd != "":
+		err = s.spoke(ctx, r.Runner)
 	}
-	return r.Runner, nil
+	return r.Runner, err
 }
 
 // RunnerSnapshot is all that the runner needs to know.
@@ -305,7 +310,8 @@ func (s *Store) Retire(ctx context.Context, c Credential, id string) (state hubv
 // Gone reports that the runner's Pod has ended. Without an exit code nobody has
 // seen the runner end: it is gone from the cluster's books, and may be running
 // all the same on a node that the cluster has lost. Its run goes to nobody else
-// until its lease is over.
+// until its lease is over. Nor does the run of a runner that has its watch open,
+// whatever is said of it, until that has ended too.
 // The state is what the runner has now.
 func (s *Store) Gone(ctx context.Context, c Credential, id string, request hubv1.GoneRequest) (state hubv1.RunnerState, err error) {
 	err = s.update(ctx, func(tx *Tx) error {
@@ -327,8 +333,18 @@ func (s *Store) Gone(ctx context.Context, c Credential, id string, request hubv1
 		if err != nil {
 			return err
 		}
+		listens, err := tx.listensAnywhere()
+		if err != nil {
+			return err
+		}
+		cancelling := run.State == hubv1.RunCancelling
+		if held && listens(row) && (cancelling || request.ExitCode != nil) {
+			if err := tx.podEnded(c.actor(), row, request); err != nil || cancelling {
+				return err // it is told to stop already
+			}
+		}
 		// A run that is being cancelled goes to nobody else anyway.
-		if held && request.ExitCode == nil && run.State != hubv1.RunCancelling {
+		if held && !cancelling && (request.ExitCode == nil || listens(row)) {
 			return tx.recall(c.actor(), run, goneText(request))
 		}
 		state = hubv1.RunnerRetired

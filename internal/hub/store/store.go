@@ -233,7 +233,8 @@ func (s *Store) Deadline() <-chan struct{} { return s.deadline }
 // Attach says that the runner has a watch open and can be handed a run. The
 // caller calls the returned function when the watch ends.
 func (s *Store) Attach(ctx context.Context, runner Runner) (detach func(), err error) {
-	count := func(by int) {
+	// count says whether there is none left.
+	count := func(by int) (over bool) {
 		s.attachedMu.Lock()
 		defer s.attachedMu.Unlock()
 		watches := s.attached[runner.ID].watches + by
@@ -242,13 +243,18 @@ func (s *Store) Attach(ctx context.Context, runner Runner) (detach func(), err e
 			if s.engine.shared() {
 				s.detached[runner.ID] = struct{}{}
 			}
-			return
+			return true
 		}
 		delete(s.detached, runner.ID)
 		s.attached[runner.ID] = attachment{pool: runner.PoolID, watches: watches}
+		return false
 	}
 	count(1)
-	detach = func() { count(-1) }
+	detach = func() {
+		if count(-1) {
+			s.watchEnded(runner)
+		}
+	}
 	// The transaction's end hands the runner a run if one is waiting.
 	if err := s.update(ctx, func(tx *Tx) error { tx.consider(runner.PoolID); return tx.hears(runner.ID) }); err != nil {
 		detach()

@@ -65,6 +65,8 @@ type world struct {
 	secret     string
 	// held is a run of interest.
 	held string
+	// detach: runner id → what ends its watch.
+	detach map[string]func()
 }
 
 func newWorld(t testing.TB, maximum int32) *world {
@@ -106,16 +108,27 @@ func (w *world) run(t testing.TB) hubv1.Run {
 // runner mints, enrolls and listens.
 func (w *world) runner(t testing.TB, key string) store.Runner {
 	t.Helper()
+	r, _ := w.enrolled(t, key)
+	return r
+}
+
+// enrolled is runner with its session.
+func (w *world) enrolled(t testing.TB, key string) (r store.Runner, session string) {
+	t.Helper()
 	ctx := context.Background()
 	minted, err := w.s.Mint(ctx, w.credential, key)
 	check(t, err)
 	enrolled, err := w.s.Enroll(ctx, hubv1.EnrollRequest{Token: minted.Token, Name: key})
 	check(t, err)
-	r, err := w.s.AuthRunner(ctx, enrolled.Session)
+	r, err = w.s.AuthRunner(ctx, enrolled.Session)
 	check(t, err)
-	_, err = w.s.Attach(ctx, r)
+	stop, err := w.s.Attach(ctx, r)
 	check(t, err)
-	return r
+	if w.detach == nil {
+		w.detach = map[string]func(){}
+	}
+	w.detach[r.ID] = stop
+	return r, enrolled.Session
 }
 
 func (w *world) get(t testing.TB, id string) hubv1.Run {
