@@ -66,6 +66,8 @@ type syncMemory struct {
 	// git reads the repository; gitFor is what it was opened with.
 	git    *fleet.Git
 	gitFor string
+	// builder remembers what it built last; nil before the first build.
+	builder *fleet.Builder
 	// newest is what Git said last, also where it is refused; applied is what
 	// the cluster is held to. They are one where all is well.
 	newest  *build

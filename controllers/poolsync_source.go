@@ -35,8 +35,9 @@ type build struct {
 	commit, path string
 	// revision in Flux's form, as it is recorded.
 	revision string
-	// variables are the digest of the values that were put in.
-	variables string
+	// variables are the digest of the values that were put in, and closure that of
+	// all text that the path is made of; empty: it is not known.
+	variables, closure string
 	// objects to apply, in no order, with everything but the revision.
 	objects []*unstructured.Unstructured
 	// byID: id → the object.
@@ -76,16 +77,31 @@ func (r *poolSyncReconciler) build(ctx context.Context, p *syncPass) *stageError
 	if m.newest != nil && m.newest.revision == p.status.LastAttemptedRevision && m.newest.path == p.sync.Spec.Path && m.newest.variables == variables.Digest() {
 		return m.newest.refusal
 	}
-	b, err := r.buildAt(ctx, p, p.commit, p.sync.Spec.Path, p.status.LastAttemptedRevision, variables)
+	closure, failure := m.git.Closure(ctx, fleet.Ref{Commit: p.commit}, p.sync.Spec.Path)
+	if failure != nil {
+		return transient(v1alpha1.ReasonSourceUnavailable, failure)
+	}
+	if same := m.newest; same != nil && closure != "" && same.closure == closure && same.path == p.sync.Spec.Path && same.variables == variables.Digest() {
+		// The commit is about something else.
+		b := *same
+		b.commit, b.revision = p.commit, p.status.LastAttemptedRevision
+		m.newest = &b
+		return b.refusal
+	}
+	if m.builder == nil {
+		m.builder = fleet.NewBuilder(r.validator)
+	}
+	b, err := r.buildAt(ctx, p, m.builder, p.commit, p.sync.Spec.Path, p.status.LastAttemptedRevision, variables)
 	if err != nil {
 		return err
 	}
+	b.closure = closure
 	m.newest = b
 	return b.refusal
 }
 
 // buildAt renders a path at a commit. A refusal is the build's, an error may pass.
-func (r *poolSyncReconciler) buildAt(ctx context.Context, p *syncPass, commit, path, revision string, variables *fleet.Variables) (*build, *stageError) {
+func (r *poolSyncReconciler) buildAt(ctx context.Context, p *syncPass, builder *fleet.Builder, commit, path, revision string, variables *fleet.Variables) (*build, *stageError) {
 	b := &build{commit: commit, path: path, revision: revision, variables: variables.Digest(), byID: map[objectID]*unstructured.Unstructured{}}
 	// By its hash: the branch may have moved since it was resolved.
 	tree, err := p.memory.git.Checkout(ctx, fleet.Ref{Commit: commit})
@@ -102,7 +118,7 @@ func (r *poolSyncReconciler) buildAt(ctx context.Context, p *syncPass, commit, p
 		}
 	}()
 	p.built = true
-	b.refusal = r.render(ctx, p.sync, tree.Dir, b, variables)
+	b.refusal = r.render(ctx, p.sync, builder, tree.Dir, b, variables)
 	if b.refusal != nil && !b.refusal.stalled {
 		return nil, b.refusal
 	}
@@ -145,7 +161,8 @@ func (r *poolSyncReconciler) rebuild(ctx context.Context, p *syncPass, commit, p
 	if err != nil {
 		return nil, transient(v1alpha1.ReasonBuildFailed, err)
 	}
-	b, failure := r.buildAt(ctx, p, commit, path, revision, variables)
+	// Of what was before, nothing needs to be remembered.
+	b, failure := r.buildAt(ctx, p, fleet.NewBuilder(r.validator), commit, path, revision, variables)
 	if failure != nil {
 		return nil, failure
 	}
@@ -154,16 +171,15 @@ func (r *poolSyncReconciler) rebuild(ctx context.Context, p *syncPass, commit, p
 
 // render fills a build. It is refused whole by whatever `cloop fleet check` calls an
 // error, and by objects that are not ours to apply.
-func (r *poolSyncReconciler) render(ctx context.Context, sync *v1alpha1.PoolSync, dir string, b *build, variables *fleet.Variables) *stageError {
-	rendered, report, err := fleet.BuildChecked(ctx, r.validator, dir, b.path, variables)
+func (r *poolSyncReconciler) render(ctx context.Context, sync *v1alpha1.PoolSync, builder *fleet.Builder, dir string, b *build, variables *fleet.Variables) *stageError {
+	built, err := builder.Build(ctx, dir, b.path, variables)
 	if err != nil {
 		return buildFailure(ctx, err)
 	}
-	problems := refusals(report, rendered)
-	for i := range rendered {
-		b.add(sync, &rendered[i])
+	for i := range built.Objects {
+		b.add(sync, &built.Objects[i])
 	}
-	if len(problems) > 0 {
+	if problems := built.Errors(); len(problems) > 0 {
 		b.markBroken(problems)
 		return stalled(v1alpha1.ReasonValidationFailed, fleet.Refusal(problems))
 	}
@@ -182,33 +198,6 @@ func buildFailure(ctx context.Context, err error) *stageError {
 	default:
 		return stalled(v1alpha1.ReasonBuildFailed, err)
 	}
-}
-
-// refusals are the problems that keep a build from being applied.
-func refusals(report *fleet.Report, rendered []fleet.Rendered) []schemas.Problem {
-	var found []schemas.Problem
-	for _, problem := range report.Problems {
-		// A person may check a repository that Flux applies; a PoolSync must not
-		// apply such an object and must not pretend that it did.
-		if problem.Severity == schemas.SeverityError || problem.Rule == fleet.RuleKindNotApplied {
-			found = append(found, problem)
-		}
-	}
-	for i := range report.Suppressed {
-		// The repository may bear it where somebody else applies this root.
-		if problem := report.Suppressed[i].Problem; problem.Rule == fleet.RuleKindNotApplied {
-			found = append(found, problem)
-		}
-	}
-	for i := range rendered {
-		if obj := rendered[i].Object; obj.GetName() == "" && fleet.Applicable(obj.GroupVersionKind()) && len(found) == 0 {
-			found = append(found, schemas.Problem{
-				Rule: schemas.RuleMetadata, Severity: schemas.SeverityError, File: rendered[i].SourcePath, Line: rendered[i].Line, Column: 1,
-				Object: obj.GetKind(), Path: "metadata.name", Message: "Required value", Hint: "an object from Git needs a name that stays",
-			})
-		}
-	}
-	return found
 }
 
 // add makes a rendered object ours. HubPools are the hub's to read.

@@ -294,7 +294,7 @@ func TestACommitIsRenderedOnce(t *testing.T) {
 	})
 	got := testing.AllocsPerRun(3, func() {
 		b := &build{path: path, byID: map[objectID]*unstructured.Unstructured{}}
-		if err := r.render(t.Context(), &v1alpha1.PoolSync{}, dir, b, nil); err != nil || len(b.objects) != 5 {
+		if err := r.render(t.Context(), &v1alpha1.PoolSync{}, fleet.NewBuilder(validator), dir, b, nil); err != nil || len(b.objects) != 5 {
 			t.Fatal(err, len(b.objects))
 		}
 	})
@@ -326,7 +326,7 @@ func TestAnIgnoredKindIsNotApplied(t *testing.T) {
 	}
 	b := &build{path: "clusters/dev", byID: map[objectID]*unstructured.Unstructured{}}
 	r := &poolSyncReconciler{validator: validator}
-	if err := r.render(t.Context(), &v1alpha1.PoolSync{}, dir, b, nil); err == nil || !strings.Contains(err.message(), "[kind-not-applied]") {
+	if err := r.render(t.Context(), &v1alpha1.PoolSync{}, fleet.NewBuilder(validator), dir, b, nil); err == nil || !strings.Contains(err.message(), "[kind-not-applied]") {
 		t.Errorf("the error is %v", err)
 	}
 }

@@ -14,6 +14,9 @@ import (
 	"github.com/go-git/go-git/v5/plumbing"
 	"github.com/go-git/go-git/v5/plumbing/filemode"
 	"github.com/go-git/go-git/v5/plumbing/object"
+	"github.com/go-git/go-git/v5/storage/filesystem"
+
+	"cloop.dev/cloop/internal/fleet/closure"
 )
 
 // Bounds on a checked-out tree.
@@ -43,20 +46,11 @@ func (t *Tree) Close() error {
 // checkoutClone writes the commit's tree from the clone. errNotCloned: the
 // clone does not hold it, or is damaged.
 func (g *Git) checkoutClone(ctx context.Context, revision string) (*Tree, error) {
-	clone := filepath.Join(g.dir, cloneName)
-	if _, err := os.Stat(clone); err != nil {
-		return nil, fmt.Errorf("%w: %w", errNotCloned, err)
-	}
-	store := openStore(clone)
-	defer func() { _ = store.Close() }()
-	held, err := store.Reference(fetchedRef)
-	if err != nil || held.Hash().String() != revision {
-		return nil, errNotCloned
-	}
-	commit, err := object.GetCommit(store, plumbing.NewHash(revision))
+	store, commit, err := g.cloned(revision)
 	if err != nil {
-		return nil, fmt.Errorf("%w: %w", errNotCloned, err)
+		return nil, err
 	}
+	defer func() { _ = store.Close() }()
 	root, err := commit.Tree()
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", errNotCloned, err)
@@ -69,6 +63,55 @@ func (g *Git) checkoutClone(ctx context.Context, revision string) (*Tree, error)
 		return nil, errors.Join(g.treeError(revision, err), os.RemoveAll(dir))
 	}
 	return &Tree{Dir: dir, Revision: revision}, nil
+}
+
+// cloned opens the clone, which the caller closes, for a commit that it holds.
+func (g *Git) cloned(revision string) (*filesystem.Storage, *object.Commit, error) {
+	clone := filepath.Join(g.dir, cloneName)
+	if _, err := os.Stat(clone); err != nil {
+		return nil, nil, fmt.Errorf("%w: %w", errNotCloned, err)
+	}
+	store := openStore(clone)
+	held, err := store.Reference(fetchedRef)
+	if err != nil || held.Hash().String() != revision {
+		return nil, nil, errors.Join(errNotCloned, store.Close())
+	}
+	commit, err := object.GetCommit(store, plumbing.NewHash(revision))
+	if err != nil {
+		return nil, nil, errors.Join(fmt.Errorf("%w: %w", errNotCloned, err), store.Close())
+	}
+	return store, commit, nil
+}
+
+// Closure is equal for commits of this repository in which a path, and all that it is
+// rendered and checked by, is the same, so that a build of one is a build of the
+// other. It is empty where that is not known, and then the commit is to be built. It
+// fetches as Checkout does and has its errors.
+func (g *Git) Closure(ctx context.Context, ref Ref, path string) (digest string, err error) {
+	ctx, cancel := attempt(ctx)
+	defer cancel()
+	revision, err := g.Resolve(ctx, ref)
+	if err != nil {
+		return "", err
+	}
+	store, _, err := g.cloned(revision.Commit)
+	if errors.Is(err, errNotCloned) {
+		if err := g.fetch(ctx, revision); err != nil {
+			return "", err
+		}
+		store, _, err = g.cloned(revision.Commit)
+	}
+	if err != nil {
+		// Whoever checks it out says what is wrong.
+		return "", nil //nolint:nilerr // see above
+	}
+	defer func() { _ = store.Close() }()
+	tree, err := closure.Library{Store: store}.Commit(ctx, revision.Commit)
+	if err != nil || tree.Len() > maxTreeFiles {
+		return "", nil //nolint:nilerr // see above
+	}
+	digest, _ = tree.Digest(WithinRepository(path))
+	return digest, nil
 }
 
 // treeError tells a tree that is refused from a clone that is damaged.

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"regexp"
 	"runtime/debug"
+	"slices"
 	"strings"
 
 	"cloop.dev/cloop/apis/hubv1"
@@ -22,10 +23,20 @@ import (
 func (f *follower) build(ctx context.Context, record *hubv1.Sync) error {
 	f.rendering.Lock()
 	defer f.rendering.Unlock()
+	// By its hash: the branch may have moved since it was verified.
+	at := fleet.Ref{Commit: record.LastAttemptedRevision}
+	closure, err := f.git.Closure(ctx, at, f.config.Path)
+	if err != nil {
+		return err
+	}
+	if closure != "" && closure == f.closure {
+		// The commit is about something else.
+		f.documents = atRevision(f.documents, at.Commit)
+		return nil
+	}
 	// Rendering leaves tens of megabytes of garbage that an idle hub would keep.
 	defer debug.FreeOSMemory()
-	// By its hash: the branch may have moved since it was verified.
-	tree, err := f.git.Checkout(ctx, fleet.Ref{Commit: record.LastAttemptedRevision})
+	tree, err := f.git.Checkout(ctx, at)
 	if err != nil {
 		return err
 	}
@@ -38,19 +49,31 @@ func (f *follower) build(ctx context.Context, record *hubv1.Sync) error {
 	if err != nil {
 		return fmt.Errorf("revision %s is not applied: %w", fleet.Short(tree.Revision), err)
 	}
-	f.documents = documents
+	f.documents, f.closure = documents, closure
 	return nil
 }
 
+// atRevision are documents as another commit has them.
+func atRevision(documents []store.PoolDocument, revision string) []store.PoolDocument {
+	moved := slices.Clone(documents)
+	for i := range moved {
+		moved[i].Source.Revision = revision
+	}
+	return moved
+}
+
 func (f *follower) render(ctx context.Context, tree *fleet.Tree) ([]store.PoolDocument, error) {
-	rendered, report, err := fleet.BuildChecked(ctx, f.validator, tree.Dir, f.config.Path, &fleet.Variables{})
+	if f.builder == nil {
+		f.builder = fleet.NewBuilder(f.validator)
+	}
+	built, err := f.builder.Build(ctx, tree.Dir, f.config.Path, &fleet.Variables{})
 	if err != nil {
 		return nil, err
 	}
-	if report.Failed() {
-		return nil, fleet.Refusal(report.Errors())
+	if built.Report.Failed() {
+		return nil, fleet.Refusal(built.Report.Errors())
 	}
-	pools := fleet.HubPools(rendered)
+	pools := fleet.HubPools(built.Objects)
 	if len(pools) == 0 {
 		// A wrong path or a broken build looks like this, and the pools must
 		// outlive it.

@@ -136,6 +136,10 @@ type follower struct {
 	// before is the revision that was looked at last, and rewritten what was said of
 	// the history that led to it; both are empty in a new process.
 	before, rewritten string
+	// closure is the digest of all text that they are made of; empty: it is not
+	// known. builder remembers what it built last; nil before the first build.
+	closure string
+	builder *fleet.Builder
 	// refused is the newest revision that did not build or validate, and why: it
 	// is not built again unless somebody asks.
 	refused    string

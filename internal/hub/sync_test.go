@@ -108,6 +108,13 @@ func TestGitDefinesPools(t *testing.T) {
 	if again := f.get("demo"); again.MaxRunners != 7 || again.Source.Revision != revision || again.ID != demo.ID {
 		t.Fatalf("the pool is %+v", again)
 	}
+
+	// A commit about something else is the one that the pools are defined at.
+	revision = f.commit(map[string]string{"README.md": "pools"})
+	f.synced(revision, hubv1.SyncReady)
+	if again := f.get("demo"); again.MaxRunners != 7 || again.Source.Revision != revision {
+		t.Fatalf("the pool is %+v from %+v", again, again.Source)
+	}
 }
 
 func TestAPoolOfGitHasACredentialOnceOneIsMinted(t *testing.T) {

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 
+	"cloop.dev/cloop/internal/fleet/closure"
 	"cloop.dev/cloop/internal/secret"
 )
 
@@ -17,7 +18,7 @@ type Base struct {
 
 	repo   *repository
 	commit string
-	tree   *commitTree
+	tree   *closure.Commit
 	out    *extract
 }
 

@@ -8,9 +8,8 @@ import (
 	"slices"
 	"strings"
 
-	"sigs.k8s.io/kustomize/api/konfig"
-
 	"cloop.dev/cloop/internal/fleet"
+	"cloop.dev/cloop/internal/fleet/closure"
 	"cloop.dev/cloop/internal/secret"
 	"cloop.dev/cloop/schemas"
 )
@@ -56,7 +55,7 @@ func Compare(ctx context.Context, o Options) (*Report, error) {
 // comparison is one call of Compare.
 type comparison struct {
 	options Options
-	base    *commitTree
+	base    *closure.Commit
 	head    *workTree
 	extract *extract
 	// was and now render the base and the work tree.
@@ -98,13 +97,13 @@ func (c *comparison) overlays(ctx context.Context) ([]string, error) {
 	var all []string
 	for _, revision := range []struct {
 		*fleet.Renderer
-		files files
+		files closure.Files
 	}{{c.now, c.head}, {c.was, c.base}} {
 		roots, err := revision.Roots(ctx)
 		if err != nil {
 			return nil, err
 		}
-		if slices.Equal(roots, []string{"."}) && !closureOf(revision.files, ".").any() {
+		if slices.Equal(roots, []string{"."}) && !closure.Of(revision.files, ".").Any() {
 			// There is nothing: that is no root to compare the other one's with.
 			continue
 		}
@@ -137,7 +136,7 @@ func inside(name, dir string) bool {
 // inModule says whether a path lies in another repository.
 func (w *workTree) inModule(name string) bool {
 	for at := name; at != "."; at = path.Dir(at) {
-		if w.lstat(at) == module {
+		if w.Lstat(at) == closure.Module {
 			return true
 		}
 	}
@@ -154,7 +153,7 @@ func (c *comparison) overlay(ctx context.Context, name string) error {
 	if err != nil {
 		return err
 	}
-	from, to := closureOf(c.base, name), closureOf(c.head, name)
+	from, to := closure.Of(c.base, name), closure.Of(c.head, name)
 	if c.unchanged(to) && sameWays(before, after) {
 		c.report.Overlays = append(c.report.Overlays, Overlay{Path: name, Unchanged: true})
 		return nil
@@ -274,7 +273,7 @@ type rendering struct {
 type revision struct {
 	name     string
 	renderer *fleet.Renderer
-	from     *closure
+	from     *closure.Closure
 }
 
 const maxProblems = 5
@@ -286,9 +285,9 @@ func (c *comparison) render(ctx context.Context, r revision, name string, ways [
 	for i := range ways {
 		all[i] = &rendering{by: ways[i].By}
 	}
-	if len(r.from.modules) > 0 {
+	if len(r.from.Modules) > 0 {
 		for i := range all {
-			all[i].failure = &Failure{Revision: r.name, Problems: []schemas.Problem{anotherRepository(r.from.modules[0])}}
+			all[i].failure = &Failure{Revision: r.name, Problems: []schemas.Problem{anotherRepository(r.from.Modules[0])}}
 		}
 		return all, nil
 	}
@@ -341,11 +340,11 @@ func (r *rendering) take(revision string, from *fleet.Rendering) {
 
 // unchanged says whether both revisions have the same at every path that what is
 // rendered may depend on.
-func (c *comparison) unchanged(of *closure) bool {
-	if of.unbounded || len(of.modules) > 0 {
+func (c *comparison) unchanged(of *closure.Closure) bool {
+	if of.Unbounded || len(of.Modules) > 0 {
 		return false
 	}
-	for name := range of.names {
+	for name := range of.Names {
 		if !c.sameAt(name) {
 			return false
 		}
@@ -355,29 +354,13 @@ func (c *comparison) unchanged(of *closure) bool {
 
 // sameBelow compares the names in the plain directories of an overlay: what only
 // the base has, no path of the work tree leads to.
-func (c *comparison) sameBelow(of *closure) bool {
-	for _, dir := range of.plain {
-		if !slices.Equal(c.base.definitions(dir), definitionsIn(c.head, dir)) {
+func (c *comparison) sameBelow(of *closure.Closure) bool {
+	for _, dir := range of.Plain {
+		if !slices.Equal(closure.Definitions(c.base, dir), closure.Definitions(c.head, dir)) {
 			return false
 		}
 	}
 	return true
-}
-
-// definitionsIn are the entries of a directory that a plain build looks at.
-func definitionsIn(f files, dir string) []string {
-	return slices.DeleteFunc(f.list(dir), func(name string) bool {
-		is := f.lstat(path.Join(dir, name))
-		return is == directory && strings.HasPrefix(name, ".") || is != directory && is != module && !isDefinition(name)
-	})
-}
-
-func (t *commitTree) definitions(dir string) []string { return definitionsIn(t, dir) }
-
-// isDefinition says whether a file may be a document or a kustomization.
-func isDefinition(name string) bool {
-	extension := strings.ToLower(path.Ext(name))
-	return extension == ".yaml" || extension == ".yml" || slices.Contains(konfig.RecognizedKustomizationFileNames(), path.Base(name))
 }
 
 func (c *comparison) sameAt(name string) bool {
@@ -390,19 +373,19 @@ func (c *comparison) sameAt(name string) bool {
 }
 
 func (c *comparison) compareAt(name string) bool {
-	was, now := c.base.lstat(name), c.head.lstat(name)
+	was, now := c.base.Lstat(name), c.head.Lstat(name)
 	if was != now {
 		return false
 	}
 	switch was {
-	case regular:
-		hash, _ := c.base.sum(name, "")
-		sum, err := c.head.sum(name, hash)
+	case closure.Regular:
+		hash, _ := c.base.Sum(name, "")
+		sum, err := c.head.Sum(name, hash)
 		return err == nil && sum == hash
-	case link:
-		before, err := c.base.target(name)
-		after, headErr := c.head.target(name)
+	case closure.Link:
+		before, err := c.base.Target(name)
+		after, headErr := c.head.Target(name)
 		return err == nil && headErr == nil && before == after
 	}
-	return was == nothing || was == directory
+	return was == closure.Nothing || was == closure.Directory
 }

@@ -8,6 +8,8 @@ import (
 	"path"
 	"slices"
 	"strings"
+
+	"cloop.dev/cloop/internal/fleet/closure"
 )
 
 // Bounds on what is extracted of the base.
@@ -20,7 +22,7 @@ const (
 // whatever names and links the tree has; what a link leads to is judged by
 // whoever follows it.
 type extract struct {
-	tree  *commitTree
+	tree  *closure.Commit
 	root  *os.Root
 	done  map[string]bool
 	bytes int64
@@ -30,7 +32,7 @@ type extract struct {
 	in *os.Root
 }
 
-func newExtract(tree *commitTree, dir string) (*extract, error) {
+func newExtract(tree *closure.Commit, dir string) (*extract, error) {
 	root, err := os.OpenRoot(dir)
 	if err != nil {
 		return nil, fmt.Errorf("make room for the base: %w", err)
@@ -68,22 +70,22 @@ func (x *extract) directory(name string) (*os.Root, error) {
 // definitions writes what may be a document or a kustomization, and what those
 // refer to: what says which overlays there are and how they are applied.
 func (x *extract) definitions(ctx context.Context) error {
-	if err := x.below(ctx, ".", isDefinition); err != nil {
+	if err := x.below(ctx, ".", closure.IsDefinition); err != nil {
 		return err
 	}
-	return x.closure(ctx, closureOfAll(x.tree))
+	return x.closure(ctx, closure.OfAll(x.tree))
 }
 
 func (x *extract) below(ctx context.Context, dir string, wanted func(string) bool) error {
-	for _, name := range x.tree.list(dir) {
+	for _, name := range x.tree.List(dir) {
 		full := path.Join(dir, name)
 		var err error
-		switch is := x.tree.lstat(full); {
+		switch is := x.tree.Lstat(full); {
 		case ctx.Err() != nil:
 			return ctx.Err()
-		case is == directory && (wanted == nil || !strings.HasPrefix(name, ".")):
+		case is == closure.Directory && (wanted == nil || !strings.HasPrefix(name, ".")):
 			err = x.below(ctx, full, wanted)
-		case is == link || is == regular && (wanted == nil || wanted(name)):
+		case is == closure.Link || is == closure.Regular && (wanted == nil || wanted(name)):
 			err = x.write(full)
 		}
 		if err != nil {
@@ -94,20 +96,20 @@ func (x *extract) below(ctx context.Context, dir string, wanted func(string) boo
 }
 
 // closure writes what an overlay is made of.
-func (x *extract) closure(ctx context.Context, of *closure) error {
-	if of.unbounded {
+func (x *extract) closure(ctx context.Context, of *closure.Closure) error {
+	if of.Unbounded {
 		return x.below(ctx, ".", nil)
 	}
-	for _, name := range slices.Sorted(maps.Keys(of.names)) {
+	for _, name := range slices.Sorted(maps.Keys(of.Names)) {
 		if err := ctx.Err(); err != nil {
 			return err
 		}
-		switch x.tree.lstat(name) {
-		case regular, link:
+		switch x.tree.Lstat(name) {
+		case closure.Regular, closure.Link:
 			if err := x.write(name); err != nil {
 				return err
 			}
-		case directory:
+		case closure.Directory:
 			if err := x.root.MkdirAll(name, 0o700); err != nil {
 				return err
 			}
@@ -122,30 +124,30 @@ func (x *extract) write(name string) error {
 	}
 	x.done[name] = true
 	if len(x.done) > maxExtractedFiles {
-		return fmt.Errorf("%w: more than %d files of it may be definitions", errTooLarge, maxExtractedFiles)
+		return fmt.Errorf("%w: more than %d files of it may be definitions", closure.ErrTooLarge, maxExtractedFiles)
 	}
 	in, err := x.directory(name)
 	if err != nil {
 		return err
 	}
-	if x.tree.lstat(name) == link {
-		target, err := x.tree.target(name)
+	if x.tree.Lstat(name) == closure.Link {
+		target, err := x.tree.Target(name)
 		if err != nil {
 			return err
 		}
-		if target == "" || len(target) >= maxTarget || strings.ContainsRune(target, 0) {
+		if target == "" || len(target) >= closure.MaxTarget || strings.ContainsRune(target, 0) {
 			// No file system has such a link.
 			return nil
 		}
 		return in.Symlink(target, path.Base(name))
 	}
 	// One byte more than is read of a file tells that it is too large.
-	data, err := x.tree.read(name, maxFile+1)
+	data, err := x.tree.Read(name, closure.MaxFile+1)
 	if err != nil {
 		return fmt.Errorf("%s: %w", name, err)
 	}
 	if x.bytes += int64(len(data)); x.bytes > maxExtracted {
-		return fmt.Errorf("%w: more than %d MiB of it may be definitions", errTooLarge, maxExtracted>>20)
+		return fmt.Errorf("%w: more than %d MiB of it may be definitions", closure.ErrTooLarge, maxExtracted>>20)
 	}
 	return in.WriteFile(path.Base(name), data, 0o600)
 }

@@ -88,10 +88,13 @@ func abbreviated(store *filesystem.Storage, name string) (*object.Commit, error)
 	return found, nil
 }
 
+// maxTags bounds how many tags of tags are followed.
+const maxTags = 40
+
 // peeled is the commit that an object is, or a tag of one.
 func peeled(store *filesystem.Storage, hash plumbing.Hash) (*object.Commit, error) {
 	// Tags may be of tags.
-	for range maxLinks {
+	for range maxTags {
 		tag, err := object.GetTag(store, hash)
 		if err != nil {
 			break

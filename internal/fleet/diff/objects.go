@@ -14,85 +14,24 @@ import (
 
 	"github.com/go-git/go-git/v5/plumbing"
 	"github.com/go-git/go-git/v5/plumbing/filemode"
-	"github.com/go-git/go-git/v5/plumbing/object"
-	"github.com/go-git/go-git/v5/plumbing/storer"
+
+	"cloop.dev/cloop/internal/fleet/closure"
 )
 
 // objects is where the contents of a commit's tree are.
 type objects interface {
 	// tree lists all of a commit.
-	tree(ctx context.Context, commit string) (*commitTree, error)
-	// blob returns at most limit bytes of a content.
-	blob(hash string, limit int64) ([]byte, error)
+	tree(ctx context.Context, commit string) (*closure.Commit, error)
 	close()
 }
 
 // library reads objects with go-git.
-type library struct{ store storer.EncodedObjectStorer }
+type library struct{ closure.Library }
 
-func (l *library) close() {}
+func (library) close() {}
 
-func (l *library) tree(ctx context.Context, commit string) (*commitTree, error) {
-	found, err := object.GetCommit(l.store, plumbing.NewHash(commit))
-	if err != nil {
-		return nil, err
-	}
-	t := newCommitTree(l)
-	return t, l.walk(ctx, t, found.TreeHash, ".")
-}
-
-func (l *library) walk(ctx context.Context, t *commitTree, hash plumbing.Hash, dir string) error {
-	if err := ctx.Err(); err != nil {
-		return err
-	}
-	tree, err := object.GetTree(l.store, hash)
-	if err != nil {
-		return fmt.Errorf("read directory %s: %w", dir, err)
-	}
-	for i := range tree.Entries {
-		e := &tree.Entries[i]
-		name := strings.TrimPrefix(dir+"/"+e.Name, "./")
-		if strings.Contains(e.Name, "/") {
-			continue
-		}
-		added, err := t.add(name, entry{kind: kindOfMode(e.Mode), hash: e.Hash.String()})
-		if err != nil {
-			return err
-		}
-		if added && e.Mode == filemode.Dir {
-			if err := l.walk(ctx, t, e.Hash, name); err != nil {
-				return err
-			}
-		}
-	}
-	return nil
-}
-
-func kindOfMode(mode filemode.FileMode) kind {
-	switch mode {
-	case filemode.Dir:
-		return directory
-	case filemode.Submodule:
-		return module
-	case filemode.Symlink:
-		return link
-	case filemode.Regular, filemode.Executable, filemode.Deprecated:
-		return regular
-	}
-	return odd
-}
-
-func (l *library) blob(hash string, limit int64) (data []byte, err error) {
-	blob, err := object.GetBlob(l.store, plumbing.NewHash(hash))
-	if err != nil {
-		return nil, err
-	}
-	reader, err := blob.Reader()
-	if err != nil {
-		return nil, err
-	}
-	defer func() { err = errors.Join(err, reader.Close()) }()
-	return io.ReadAll(io.LimitReader(reader, limit))
+func (l library) tree(ctx context.Context, commit string) (*closure.Commit, error) {
+	return l.Commit(ctx, commit)
 }
 
 // program reads objects with the git program: of repositories in a format that
@@ -122,12 +61,12 @@ func git(ctx context.Context, dir string, args ...string) ([]byte, error) {
 	return out, err
 }
 
-func (p *program) tree(ctx context.Context, commit string) (*commitTree, error) {
+func (p *program) tree(ctx context.Context, commit string) (*closure.Commit, error) {
 	out, err := git(ctx, p.dir, "ls-tree", "-r", "-t", "-z", "--full-tree", commit)
 	if err != nil {
 		return nil, err
 	}
-	t := newCommitTree(p)
+	t := closure.NewCommit(p)
 	for line := range bytes.SplitSeq(out, []byte{0}) {
 		// MODE TYPE HASH, a tab and the path.
 		facts, name, ok := strings.Cut(string(line), "\t")
@@ -139,14 +78,15 @@ func (p *program) tree(ctx context.Context, commit string) (*commitTree, error) 
 		if err != nil {
 			continue
 		}
-		if _, err := t.add(name, entry{kind: kindOfMode(mode), hash: fields[2]}); err != nil {
+		if _, err := t.Add(name, closure.Entry{Kind: closure.KindOfMode(mode), Hash: fields[2]}); err != nil {
 			return nil, err
 		}
 	}
 	return t, nil
 }
 
-func (p *program) blob(hash string, limit int64) ([]byte, error) {
+// Blob is that of closure.Contents.
+func (p *program) Blob(hash string, limit int64) ([]byte, error) {
 	if p.batch == nil {
 		if err := p.start(); err != nil {
 			return nil, err

@@ -19,6 +19,8 @@ import (
 	"github.com/go-git/go-git/v5/plumbing/storer"
 	"github.com/go-git/go-git/v5/storage/filesystem"
 	"github.com/go-git/go-git/v5/storage/filesystem/dotgit"
+
+	"cloop.dev/cloop/internal/fleet/closure"
 )
 
 // repository is what belongs to a work tree.
@@ -45,7 +47,7 @@ func openRepository(dir string) (*repository, error) {
 	dot := dotgit.NewRepositoryFilesystem(osfs.New(r.dot), osfs.New(r.common))
 	// Without KeepDescriptors a pack is opened anew for each of its objects.
 	r.store = filesystem.NewStorageWithOptions(dot, cache.NewObjectLRU(16<<20), filesystem.Options{LargeObjectThreshold: 1 << 20, KeepDescriptors: true})
-	r.objects = &library{store: r.store}
+	r.objects = library{closure.Library{Store: r.store}}
 	return r, nil
 }
 
@@ -303,7 +305,7 @@ func (r *repository) absent(base string, err error) error {
 		return fmt.Errorf("read %s: this clone is partial and lacks some of it: run `git archive %s >/dev/null`, which fetches that, and compare again", base, base)
 	case errors.Is(err, plumbing.ErrObjectNotFound), errors.Is(err, fs.ErrNotExist):
 		return fmt.Errorf("read %s: %w: run `git fsck`, or clone the repository again", base, err)
-	case errors.Is(err, errTooLarge):
+	case errors.Is(err, closure.ErrTooLarge):
 		return fmt.Errorf("read %s: %w: move what is no fleet definition to another repository", base, err)
 	}
 	return fmt.Errorf("read %s: %w", base, err)

@@ -1,4 +1,4 @@
-package diff
+package closure
 
 import (
 	"bytes"
@@ -10,12 +10,14 @@ import (
 	"sigs.k8s.io/kustomize/api/konfig"
 )
 
+// MaxFile bounds what is read of one file, in bytes.
+const MaxFile = 4 << 20
+
 // Bounds on the search for what an overlay is made of. Beyond them it counts as
 // changed and its base is extracted whole.
 const (
 	maxNames  = 100_000
 	maxParsed = 64 << 20
-	maxFile   = 4 << 20
 	maxLinks  = 40
 	maxScalar = 1024
 	maxPlain  = 20_000
@@ -23,39 +25,40 @@ const (
 	maxDirectories = 500
 )
 
-// closure is every path that what an overlay renders may depend on, whether
+// Closure is every path that what an overlay renders may depend on, whether
 // there is something or not. It errs on the side of too many: each text in a
 // kustomization that could be a path is taken for one. Where two revisions agree
 // on all of the paths that one of them leads to, a walk through the other leads
 // to the same, so both render the same.
-type closure struct {
-	files files
-	names map[string]bool
-	// unbounded says that the paths are not all known.
-	unbounded bool
-	// modules are other repositories that a path leads into.
-	modules []string
-	// plain are directories whose entries count.
-	plain   []string
+type Closure struct {
+	files Files
+	// Names are the paths.
+	Names map[string]bool
+	// Unbounded says that the paths are not all known.
+	Unbounded bool
+	// Modules are other repositories that a path leads into.
+	Modules []string
+	// Plain are directories whose entries count.
+	Plain   []string
 	visited map[string]bool
 	// most directories with a kustomization are followed.
 	most   int
 	parsed int64
 }
 
-// closureOf follows an overlay: a kustomization, a directory of files, a file.
-func closureOf(f files, overlay string) *closure {
-	c := &closure{files: f, names: map[string]bool{}, visited: map[string]bool{}, most: maxDirectories}
+// Of follows an overlay: a kustomization, a directory of files, a file.
+func Of(f Files, overlay string) *Closure {
+	c := &Closure{files: f, Names: map[string]bool{}, visited: map[string]bool{}, most: maxDirectories}
 	name, is := c.resolve(overlay)
-	if is == directory && !c.kustomization(name) {
+	if is == Directory && !c.kustomization(name) {
 		c.below(name)
 	}
 	return c
 }
 
-// closureOfAll follows every kustomization of a commit.
-func closureOfAll(t *commitTree) *closure {
-	c := &closure{files: t, names: map[string]bool{}, visited: map[string]bool{}, most: maxEntries}
+// OfAll follows every kustomization of a commit.
+func OfAll(t *Commit) *Closure {
+	c := &Closure{files: t, Names: map[string]bool{}, visited: map[string]bool{}, most: maxEntries}
 	for dir := range t.children {
 		if path.Base(dir) == "." || !strings.HasPrefix(path.Base(dir), ".") {
 			c.kustomization(dir)
@@ -64,63 +67,63 @@ func closureOfAll(t *commitTree) *closure {
 	return c
 }
 
-// any says whether there is any file.
-func (c *closure) any() bool {
-	for name := range c.names {
-		if c.files.lstat(name) == regular {
+// Any says whether there is any file.
+func (c *Closure) Any() bool {
+	for name := range c.Names {
+		if c.files.Lstat(name) == Regular {
 			return true
 		}
 	}
-	return c.unbounded
+	return c.Unbounded
 }
 
 // note adds a path.
-func (c *closure) note(name string) {
-	if len(c.names) >= maxNames {
-		c.unbounded = true
+func (c *Closure) note(name string) {
+	if len(c.Names) >= maxNames {
+		c.Unbounded = true
 		return
 	}
-	c.names[name] = true
+	c.Names[name] = true
 }
 
 // resolve follows the links on a path, and notes them and where they lead.
-func (c *closure) resolve(name string) (string, kind) {
+func (c *Closure) resolve(name string) (string, Kind) {
 	rest, at := strings.Split(path.Clean(name), "/"), "."
-	is := c.files.lstat(".")
+	is := c.files.Lstat(".")
 	for hops := 0; len(rest) > 0; {
 		next := path.Join(at, rest[0])
 		if !filepath.IsLocal(next) {
-			return next, nothing
+			return next, Nothing
 		}
 		rest = rest[1:]
 		if next == "." {
 			continue
 		}
-		switch is = c.files.lstat(next); is {
-		case link:
+		switch is = c.files.Lstat(next); is {
+		case Link:
 			c.note(next)
-			target, err := c.files.target(next)
+			target, err := c.files.Target(next)
 			if hops++; err != nil || hops > maxLinks || path.IsAbs(target) {
-				return next, nothing
+				return next, Nothing
 			}
 			rest = append(strings.Split(path.Clean(target), "/"), rest...)
 			at = path.Dir(next)
 			for len(rest) > 0 && rest[0] == ".." {
 				if at == "." {
-					return next, nothing
+					return next, Nothing
 				}
 				at, rest = path.Dir(at), rest[1:]
 			}
-			is = c.files.lstat(at)
+			is = c.files.Lstat(at)
 			continue
-		case module:
+		case Module:
 			c.note(next)
-			c.modules = append(c.modules, next)
-			return next, module
-		case directory:
+			c.Modules = append(c.Modules, next)
+			return next, Module
+		case Directory:
 		default:
 			if len(rest) > 0 {
-				is = nothing
+				is = Nothing
 			}
 			c.note(path.Join(append([]string{next}, rest...)...))
 			return next, is
@@ -132,13 +135,13 @@ func (c *closure) resolve(name string) (string, kind) {
 }
 
 // kustomization follows a directory's kustomization and says whether it has one.
-func (c *closure) kustomization(dir string) bool {
+func (c *Closure) kustomization(dir string) bool {
 	if c.visited[dir] {
 		return true
 	}
 	found := ""
 	for _, candidate := range konfig.RecognizedKustomizationFileNames() {
-		if name, is := c.resolve(path.Join(dir, candidate)); is == regular && found == "" {
+		if name, is := c.resolve(path.Join(dir, candidate)); is == Regular && found == "" {
 			found = name
 		}
 	}
@@ -147,7 +150,7 @@ func (c *closure) kustomization(dir string) bool {
 	}
 	c.visited[dir] = true
 	if len(c.visited) > c.most {
-		c.unbounded = true
+		c.Unbounded = true
 		return true
 	}
 	c.documents(found, false, dir)
@@ -155,16 +158,16 @@ func (c *closure) kustomization(dir string) bool {
 }
 
 // documents looks for paths in a file that kustomize is configured by.
-func (c *closure) documents(name string, plugin bool, dirs ...string) {
-	data, err := c.files.read(name, maxFile+1)
-	if c.parsed += int64(len(data)); err != nil || len(data) > maxFile || c.parsed > maxParsed {
-		c.unbounded = true
+func (c *Closure) documents(name string, plugin bool, dirs ...string) {
+	data, err := c.files.Read(name, MaxFile+1)
+	if c.parsed += int64(len(data)); err != nil || len(data) > MaxFile || c.parsed > maxParsed {
+		c.Unbounded = true
 		return
 	}
 	c.text(data, dirs, plugin)
 }
 
-func (c *closure) text(data []byte, dirs []string, plugin bool) {
+func (c *Closure) text(data []byte, dirs []string, plugin bool) {
 	decoder := yaml.NewDecoder(bytes.NewReader(data))
 	for {
 		var document yaml.Node
@@ -180,7 +183,7 @@ func (c *closure) text(data []byte, dirs []string, plugin bool) {
 // itself, in a file or as text.
 var plugins = map[string]bool{"generators": true, "transformers": true, "validators": true}
 
-func (c *closure) node(node *yaml.Node, dirs []string, plugin bool) {
+func (c *Closure) node(node *yaml.Node, dirs []string, plugin bool) {
 	switch node.Kind {
 	case yaml.ScalarNode:
 		c.scalar(node.Value, dirs, plugin)
@@ -194,11 +197,11 @@ func (c *closure) node(node *yaml.Node, dirs []string, plugin bool) {
 		}
 	case yaml.AliasNode:
 		// Its anchor is looked at where it stands; as a plugin it may mean more.
-		c.unbounded = c.unbounded || plugin
+		c.Unbounded = c.Unbounded || plugin
 	}
 }
 
-func (c *closure) scalar(value string, dirs []string, plugin bool) {
+func (c *Closure) scalar(value string, dirs []string, plugin bool) {
 	if strings.Contains(value, "\n") {
 		if plugin {
 			c.text([]byte(value), dirs, true)
@@ -222,21 +225,21 @@ func (c *closure) scalar(value string, dirs []string, plugin bool) {
 }
 
 // absolute paths are within the work tree for one machine only.
-func (c *closure) absolute(candidate string) {
-	if tree, ok := c.files.(*workTree); ok && strings.HasPrefix(candidate, tree.dir+"/") {
-		c.unbounded = true
+func (c *Closure) absolute(candidate string) {
+	if tree, ok := c.files.(interface{ Dir() string }); ok && strings.HasPrefix(candidate, tree.Dir()+"/") {
+		c.Unbounded = true
 	}
 }
 
-func (c *closure) candidate(name string, dirs []string, plugin bool) {
+func (c *Closure) candidate(name string, dirs []string, plugin bool) {
 	if !filepath.IsLocal(name) {
 		return
 	}
 	resolved, is := c.resolve(name)
 	switch {
-	case is == directory:
+	case is == Directory:
 		c.kustomization(resolved)
-	case is == regular && plugin && !c.visited[resolved]:
+	case is == Regular && plugin && !c.visited[resolved]:
 		c.visited[resolved] = true
 		c.documents(resolved, true, append([]string{path.Dir(resolved)}, dirs...)...)
 	}
@@ -244,33 +247,33 @@ func (c *closure) candidate(name string, dirs []string, plugin bool) {
 
 // below notes the YAML files below a directory, and follows the kustomizations
 // among them.
-func (c *closure) below(dir string) {
-	c.plain = append(c.plain, dir)
-	for _, name := range c.files.list(dir) {
+func (c *Closure) below(dir string) {
+	c.Plain = append(c.Plain, dir)
+	for _, name := range c.files.List(dir) {
 		full := path.Join(dir, name)
-		resolved, is := full, c.files.lstat(full)
-		if is == link {
+		resolved, is := full, c.files.Lstat(full)
+		if is == Link {
 			resolved, is = c.resolve(full)
-			if is == directory {
+			if is == Directory {
 				// No walk follows a link to a directory.
 				continue
 			}
 		}
 		switch is {
-		case directory:
+		case Directory:
 			if !strings.HasPrefix(name, ".") && !c.kustomization(resolved) {
 				c.below(full)
 			}
-		case module:
+		case Module:
 			// What it has is not this repository's.
 			c.note(full)
-		case regular, odd:
+		case Regular, Odd:
 			if extension := strings.ToLower(path.Ext(name)); extension == ".yaml" || extension == ".yml" {
 				c.note(resolved)
 			}
 		}
-		if len(c.names) > maxPlain {
-			c.unbounded = true
+		if len(c.Names) > maxPlain {
+			c.Unbounded = true
 			return
 		}
 	}
