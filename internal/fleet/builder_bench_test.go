@@ -2,6 +2,7 @@ package fleet_test
 
 import (
 	"fmt"
+	"runtime"
 	"strings"
 	"testing"
 
@@ -76,6 +77,19 @@ func BenchmarkBuild(b *testing.B) {
 			defer processors(b)()
 			for b.Loop() {
 				build(b, builder)
+			}
+		})
+		b.Run(fmt.Sprintf("kept/%d", pools), func(b *testing.B) {
+			for b.Loop() {
+				builder := fleet.NewBuilder(v)
+				before := heap()
+				built := build(b, builder)
+				built.Report = nil
+				with := heap()
+				builder.Forget()
+				b.ReportMetric(float64(heap()-before)/float64(pools), "B/object")
+				b.ReportMetric(float64(with-heap())/float64(pools), "B-beside/object")
+				runtime.KeepAlive(built)
 			}
 		})
 		if pools <= 1000 {

@@ -94,13 +94,10 @@ func (g *Git) Closure(ctx context.Context, ref Ref, path string) (digest string,
 	if err != nil {
 		return "", err
 	}
-	store, _, err := g.cloned(revision.Commit)
-	if errors.Is(err, errNotCloned) {
-		if err := g.fetch(ctx, revision); err != nil {
-			return "", err
-		}
-		store, _, err = g.cloned(revision.Commit)
+	if err := g.hold(ctx, revision, false); err != nil {
+		return "", err
 	}
+	store, _, err := g.cloned(revision.Commit)
 	if err != nil {
 		// Whoever checks it out says what is wrong.
 		return "", nil //nolint:nilerr // see above
