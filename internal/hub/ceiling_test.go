@@ -29,17 +29,17 @@ func TestACeilingHoldsForProjectsAndRuns(t *testing.T) {
 	}})
 	bodies := map[string]string{
 		"POST /api/v1/projects/{project}/executor": `{"executorId":"pool:` + eu.ID + `"}`,
-		"POST /api/projects/{project}/executor":    `{"executor_id":"pool:` + eu.ID + `"}`,
+		"POST /api/projects/{idx}/executor":        `{"executor_id":"pool:` + eu.ID + `"}`,
 	}
 	tried := 0
 	for _, o := range r.operations() {
-		if !strings.Contains(o.path, "{project}") && !strings.Contains(o.path, "{run}") && !strings.Contains(o.path, "{pool}") {
+		if !strings.Contains(o.path, "{project}") && !strings.Contains(o.path, "{idx}") && !strings.Contains(o.path, "{run}") && !strings.Contains(o.path, "{pool}") {
 			continue
 		}
 		for _, run := range []string{theirs.ID, old.ID} {
 			for _, project := range []string{"theirs", project.ID} {
 				tried++
-				path := o.at(map[string]string{"project": project, "run": run, "pool": us.ID, "credential": "c", "user": "u"})
+				path := o.at(map[string]string{"project": project, "idx": project, "run": run, "pool": us.ID, "credential": "c", "user": "u"})
 				if status, _, answer := r.ask(o.method, path, made.Secret, bodies[o.method+" "+o.path]); status != http.StatusNotFound || strings.Contains(string(answer), "us-one") {
 					t.Errorf("%s %s: %d %s", o.method, path, status, answer)
 				}
