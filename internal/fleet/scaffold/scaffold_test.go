@@ -133,7 +133,7 @@ func TestEveryProblemOfTheOptionsIsNamed(t *testing.T) {
 		HubURL: "http://hub", HubCAPin: "sha256:short", HubCABundle: "no PEM", Repository: "https://u:secret-word@git.example.com/x", Branch: "a b",
 		Clusters: []string{"Upper", "../x", "hub", "eu", "eu"},
 	})
-	for _, want := range []string{"the hub's URL", "the hub's pin", "not PEM", "no user information", `"a b"`, `"Upper"`, `"../x"`, "called hub", "cluster eu is named twice"} {
+	for _, want := range []string{"the hub's URL", "the hub's pin", "not PEM", "no other user information", `"a b"`, `"Upper"`, `"../x"`, "called hub", "cluster eu is named twice"} {
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%v does not name %q", err, want)
 		}
