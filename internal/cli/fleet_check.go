@@ -199,7 +199,12 @@ func readValues(root, name string) ([]byte, error) {
 		return nil, errors.Unwrap(err)
 	}
 	defer func() { _ = file.Close() }()
-	if info, err := file.Stat(); err == nil && !info.Mode().IsRegular() && inRepository(root, name) != "" {
+	switch info, err := file.Stat(); {
+	case err != nil:
+		return nil, err
+	case info.IsDir():
+		return nil, errors.New("is a directory: name a file in it")
+	case !info.Mode().IsRegular() && inRepository(root, name) != "":
 		return nil, errors.New("it is no file: commit a file")
 	}
 	data, err := io.ReadAll(io.LimitReader(file, maxValues+1))

@@ -1,13 +1,16 @@
 package cli_test
 
 import (
+	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"cloop.dev/cloop/apis/v1alpha1"
+	"cloop.dev/cloop/internal/fleet/fleettest"
 )
 
 // A variable without a value is neither right nor wrong: exit code 2, until a
@@ -55,5 +58,31 @@ func TestFleetDriftSubstitutes(t *testing.T) {
 	cluster.pools[0] = liveGPU(3)
 	if got := cloop(t, "fleet", "drift", "--cluster", "eu"); got.code != 1 || !strings.Contains(got.stdout, "maxRunners") {
 		t.Errorf("exit code %d with drift: %s%s", got.code, got.stdout, got.stderr)
+	}
+}
+
+// Values of a pull request's own file stay within the repository, and are a file.
+func TestValuesAreOfAFile(t *testing.T) {
+	dir := t.TempDir()
+	secret := filepath.Join(t.TempDir(), "key")
+	fleettest.WriteFiles(t, dir, map[string]string{"clusters/eu/gpu.yaml": "apiVersion: v1\nkind: ServiceAccount\nmetadata: {name: a}\n", ".git/HEAD": "ref: refs/heads/main\n"})
+	if err := os.WriteFile(secret, []byte("KEY: hunter2\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	t.Chdir(dir)
+	for link, to := range map[string]string{"out.yaml": secret, "zero.yaml": "/dev/zero"} {
+		if err := os.Symlink(to, filepath.Join(dir, link)); err != nil {
+			t.Fatal(err)
+		}
+		got := cloop(t, "fleet", "check", "--substitute", link)
+		if got.code != 2 || !strings.Contains(got.stderr, "it is a link that leads out of the repository") || strings.Contains(got.stdout+got.stderr, "hunter2") {
+			t.Errorf("%s: exit code %d: %s", link, got.code, got.stderr)
+		}
+	}
+	if err := syscall.Mkfifo(filepath.Join(dir, "pipe.yaml"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if got := cloop(t, "fleet", "check", "--substitute", "pipe.yaml"); got.code != 2 || !strings.Contains(got.stderr, "it is no file") {
+		t.Errorf("exit code %d: %s", got.code, got.stderr)
 	}
 }
