@@ -171,6 +171,8 @@ func createBare(ctx context.Context, dir string) error {
 		{"config", "http.receivepack", "true"},
 		// A runner fetches the one commit that its run names.
 		{"config", "uploadpack.allowAnySHA1InWant", "true"},
+		// What became of the history is told without its files.
+		{"config", "uploadpack.allowFilter", "true"},
 	} {
 		if _, err := git(ctx, dir, "", args...); err != nil {
 			return err

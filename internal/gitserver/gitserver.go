@@ -35,14 +35,13 @@ func Handler(root string) http.Handler {
 			"GIT_HTTP_EXPORT_ALL=1",
 			// The caller's own configuration must not change what is served, and
 			// pushing is off by default for anonymous callers. A fetch may ask for
-			// any commit that a branch contains, and leave files out, as the large
-			// forges allow.
+			// any commit that a branch contains, as the large forges allow. Whether
+			// it may leave files out is the repository's own setting.
 			"GIT_CONFIG_NOSYSTEM=1",
 			"GIT_CONFIG_GLOBAL=" + os.DevNull,
-			"GIT_CONFIG_COUNT=4",
+			"GIT_CONFIG_COUNT=3",
 			"GIT_CONFIG_KEY_0=http.receivepack", "GIT_CONFIG_VALUE_0=true",
 			"GIT_CONFIG_KEY_1=uploadpack.allowReachableSHA1InWant", "GIT_CONFIG_VALUE_1=true",
-			"GIT_CONFIG_KEY_3=uploadpack.allowFilter", "GIT_CONFIG_VALUE_3=true",
 			"GIT_CONFIG_KEY_2=safe.directory", "GIT_CONFIG_VALUE_2=*",
 		},
 		InheritEnv: []string{"PATH", "HOME", "TMPDIR"},

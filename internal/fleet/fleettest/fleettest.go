@@ -12,6 +12,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -67,10 +68,18 @@ func (s *Server) RequireAuthorization(header string) { s.authorization.Store(&he
 // Close makes the server unreachable before the test ends.
 func (s *Server) Close() { s.http.Close() }
 
-// Create makes an empty bare repository whose default branch is main.
+// Create makes an empty bare repository whose default branch is main. A fetch may
+// leave files out, as the large forges allow.
 func (s *Server) Create(repository string) {
 	s.t.Helper()
 	s.git(s.root, "init", "-q", "--bare", "-b", "main", s.Path(repository))
+	s.AllowFilter(repository, true)
+}
+
+// AllowFilter says whether a fetch may leave files out.
+func (s *Server) AllowFilter(repository string, may bool) {
+	s.t.Helper()
+	s.git(s.Path(repository), "config", "uploadpack.allowFilter", strconv.FormatBool(may))
 }
 
 // CreateSHA256 makes a bare repository with a commit whose objects have SHA-256

@@ -209,6 +209,7 @@ func TestAServerThatLeadsElsewhereIsNotFollowed(t *testing.T) {
 // memory.
 func TestAHugeTreeTakesNoMemory(t *testing.T) {
 	s := newStage(t)
+	s.git.AllowFilter("app", false)
 	s.git.Commit("app", map[string]string{"zeros": strings.Repeat("\x00", 24<<20), sandbox.Path: asks})
 	var peak atomic.Uint64
 	stop, stopped := make(chan struct{}), make(chan struct{})
