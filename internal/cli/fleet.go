@@ -7,7 +7,6 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"strings"
 
 	"github.com/spf13/cobra"
 )
@@ -47,12 +46,8 @@ func locate(arguments []string) (location, error) {
 	}
 	var at location
 	for _, argument := range arguments {
-		path, err := filepath.Abs(argument)
+		path, err := resolved(argument)
 		if err != nil {
-			return at, err
-		}
-		// Git and kustomize resolve links; comparing must too.
-		if path, err = filepath.EvalSymlinks(path); err != nil {
 			return at, fmt.Errorf("read %s: %w", argument, errors.Unwrap(err))
 		}
 		if at.root == "" {
@@ -60,11 +55,11 @@ func locate(arguments []string) (location, error) {
 				return at, err
 			}
 		}
-		relative, err := filepath.Rel(at.root, path)
-		if err != nil || !filepath.IsLocal(relative) {
+		relative, ok := inside(at.root, path)
+		if !ok {
 			return at, fmt.Errorf("%s lies outside %s: check one repository at a time", argument, at.root)
 		}
-		at.paths = append(at.paths, filepath.ToSlash(relative))
+		at.paths = append(at.paths, relative)
 	}
 	if whole || slices.Contains(at.paths, ".") {
 		at.paths = nil
@@ -97,15 +92,33 @@ func workTree(path string) (string, error) {
 		}
 	}
 	if here, err := os.Getwd(); err == nil {
-		if here, err = filepath.EvalSymlinks(here); err == nil && within(here, directory) {
-			return here, nil
+		if here, err = filepath.EvalSymlinks(here); err == nil {
+			if _, ok := inside(here, directory); ok {
+				return here, nil
+			}
 		}
 	}
 	return directory, nil
 }
 
-func within(directory, path string) bool {
-	return path == directory || strings.HasPrefix(path, directory+string(filepath.Separator))
+// resolved is a path absolute and without links: Git and kustomize follow them, and
+// whoever compares paths must too.
+func resolved(name string) (string, error) {
+	path, err := filepath.Abs(name)
+	if err != nil {
+		return "", err
+	}
+	return filepath.EvalSymlinks(path)
+}
+
+// inside is a resolved path relative to a directory, with slashes; not ok where it
+// does not lie in it.
+func inside(directory, path string) (relative string, ok bool) {
+	relative, err := filepath.Rel(directory, path)
+	if err != nil || !filepath.IsLocal(relative) {
+		return "", false
+	}
+	return filepath.ToSlash(relative), true
 }
 
 // fromHere spells a path in the repository as seen from the working directory,
@@ -116,7 +129,10 @@ func (l location) fromHere(file string) string {
 	if file == "" || err != nil {
 		return file
 	}
-	if here, err = filepath.EvalSymlinks(here); err != nil || !within(l.root, here) {
+	if here, err = filepath.EvalSymlinks(here); err != nil {
+		return file
+	}
+	if _, ok := inside(l.root, here); !ok {
 		return file
 	}
 	relative, err := filepath.Rel(here, filepath.Join(l.root, filepath.FromSlash(file)))

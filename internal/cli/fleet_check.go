@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"path/filepath"
 	"strings"
 	"syscall"
 	"time"
@@ -45,7 +44,7 @@ Variables such as ${REGION} have the values that the PoolSyncs of the repository
 give in spec.substitute. --substitute gives those that come from elsewhere: for
 what a PoolSync takes from its cluster, and for what none of them applies. FILE
 is a YAML or JSON map of name to value, or a ConfigMap. DIR=FILE gives them to the
-overlay in DIR alone, where clusters differ.
+root in DIR alone, where clusters differ.
 
 In a job, where $CI is set, only files that Git tracks are read, as hub and
 clusters see no others; --untracked reads all.
@@ -68,7 +67,7 @@ the summary says that there is none.`,
 		},
 	}
 	cmd.Flags().StringVar(&flags.base, "base", "", "`REV` that a change starts from, for rules of the repository that look at changes")
-	cmd.Flags().StringArrayVar(&flags.substitute, "substitute", nil, "`[DIR=]FILE` with values for variables, of the overlay in DIR or of all; can be given several times, a later one wins, and one with DIR over those without")
+	cmd.Flags().StringArrayVar(&flags.substitute, "substitute", nil, "`[DIR=]FILE` with values for variables, of the root in DIR or of all; can be given several times, a later one wins, and one with DIR over those without")
 	addUntracked(cmd, &flags.untracked)
 	// It stands before the flag of that name that all commands have.
 	cmd.Flags().StringSliceVarP(&a.options.output, "output", "o", nil,
@@ -133,7 +132,7 @@ func check(ctx context.Context, args []string, flags checkFlags) (location, *fle
 	if err != nil {
 		return at, nil, fmt.Errorf("load the schemas: %w", err)
 	}
-	checking := fleet.Checking{Validator: validator}
+	checking := fleet.Checking{Validator: validator, Sparse: diff.Sparse(at.root)}
 	if checking.Variables, err = readVariables(at.root, flags.substitute); err != nil {
 		return at, nil, err
 	}
@@ -159,10 +158,18 @@ func check(ctx context.Context, args []string, flags checkFlags) (location, *fle
 // DIR=FILE, for one root of it; none: nil.
 func readVariables(root string, arguments []string) (*fleet.Variables, error) {
 	var all *fleet.Variables
+	inRepository := func(name string) string {
+		path, err := resolved(name)
+		if err != nil {
+			return ""
+		}
+		relative, _ := inside(root, path)
+		return relative
+	}
 	for _, argument := range arguments {
 		file, of := argument, ""
 		if dir, rest, found := strings.Cut(argument, "="); found && !exists(argument) {
-			if file, of = rest, inRepository(root, dir); of == "" || !exists(dir) {
+			if file, of = rest, inRepository(dir); of == "" || !exists(dir) {
 				return nil, fmt.Errorf("--substitute %s: %s is no directory of the repository at %s: write DIR=FILE, or FILE for all of it", argument, dir, root)
 			}
 		}
@@ -170,7 +177,7 @@ func readVariables(root string, arguments []string) (*fleet.Variables, error) {
 		if err != nil {
 			return nil, fmt.Errorf("--substitute %s: %w", argument, err)
 		}
-		read, err := fleet.ReadVariables(inRepository(root, file), data)
+		read, err := fleet.ReadVariables(inRepository(file), data)
 		if err != nil {
 			return nil, fmt.Errorf("--substitute %s: %w", argument, err)
 		}
@@ -220,23 +227,6 @@ func readValues(root, name string) ([]byte, error) {
 func exists(name string) bool {
 	_, err := os.Stat(name)
 	return err == nil
-}
-
-// inRepository is a path relative to the repository's root; empty where it is not
-// in it.
-func inRepository(root, name string) string {
-	path, err := filepath.Abs(name)
-	if err == nil {
-		path, err = filepath.EvalSymlinks(path)
-	}
-	if err != nil {
-		return ""
-	}
-	relative, err := filepath.Rel(root, path)
-	if err != nil || !filepath.IsLocal(relative) {
-		return ""
-	}
-	return filepath.ToSlash(relative)
 }
 
 // showResult writes every output that was asked for, whatever becomes of the

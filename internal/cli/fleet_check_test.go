@@ -222,6 +222,33 @@ func TestFleetCheckIsDocumented(t *testing.T) {
 
 // What a repository says of its own check counts from the command line too, and
 // rules on changes know what was before.
+// What is not checked out is not checked, and the answer says so. What only that may
+// cause is no problem.
+func TestFleetCheckOfASparseCheckout(t *testing.T) {
+	noHub(t)
+	dir := fleetRepository(t)
+	gitIn(t, dir, "sparse-checkout", "set", "pools", "clusters")
+	const note = "the checkout is sparse, and what is not checked out was not checked: for the whole answer run `git sparse-checkout disable`"
+	got := cloop(t, "fleet", "check", "-o", "text", "-o", "json=check.json", "-o", "markdown=check.md", "-o", "sarif=check.sarif", "-o", "gitlab=check.gitlab", "-o", "junit=check.xml")
+	if got.code != 0 || !strings.Contains(got.stdout, "note: "+note) || !strings.Contains(got.stdout, ": all is well that is checked out\n") {
+		t.Errorf("exit code %d: %s%s", got.code, got.stdout, got.stderr)
+	}
+	for name, says := range map[string]string{"check.json": `"sparse": true`, "check.md": "all is well that is checked out", "check.sarif": "the checkout is sparse", "check.gitlab": "the checkout is sparse", "check.xml": "the checkout is sparse"} {
+		if text := read(t, name); !strings.Contains(text, says) {
+			t.Errorf("%s does not say %q: %s", name, says, text)
+		}
+	}
+	gitIn(t, dir, "sparse-checkout", "set", "clusters")
+	got = cloop(t, "fleet", "check")
+	if got.code != 1 || !strings.Contains(got.stdout, "; the checkout is sparse: `git sparse-checkout add DIR` if it is committed and only not checked out") {
+		t.Errorf("exit code %d: %s%s", got.code, got.stdout, got.stderr)
+	}
+	gitIn(t, dir, "sparse-checkout", "disable")
+	if got = cloop(t, "fleet", "check"); got.code != 0 || strings.Contains(got.stdout, "sparse") {
+		t.Errorf("exit code %d: %s%s", got.code, got.stdout, got.stderr)
+	}
+}
+
 func TestFleetCheckHonoursTheRepository(t *testing.T) {
 	noHub(t)
 	dir := fleetRepository(t)

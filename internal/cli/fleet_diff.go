@@ -44,10 +44,10 @@ func (a *app) newFleetDiffCommand() *cobra.Command {
 		Use:   "diff --base REV [PATH…]",
 		Short: "Show what a change of the fleet repository does",
 		Long: `Render the fleet repository as it is in the work tree, changes that are not
-committed included, and as it is at REV, and show what differs: for each overlay
+committed included, and as it is at REV, and show what differs: for each root
 which pools are added, removed, renamed (by the annotation cloop.dev/moved-from)
 or changed, field by field, and whether that raises or lowers something, is
-destructive, or neutral. PATHs narrow it to the overlays in them.
+destructive, or neutral. PATHs narrow it to the roots in them.
 
 REV is a branch, a tag, a commit, HEAD~1: exactly that commit, as with git diff,
 and not where the two lines part. For a pull request name the branch that it goes
@@ -77,7 +77,7 @@ destructive counts, with --fail-on=none nothing does.`,
 	f := cmd.Flags()
 	f.StringVar(&flags.base, "base", "", "`REV` to compare the work tree with")
 	f.StringVar(&flags.failOn, "fail-on", string(diff.FailOnAny), "`WHAT` makes the exit code 1: any difference, destructive ones, or none")
-	f.StringArrayVar(&flags.substitute, "substitute", nil, "`[DIR=]FILE` with values for variables, of the overlay in DIR or of all, for both revisions; can be given several times, a later one wins, and one with DIR over those without")
+	f.StringArrayVar(&flags.substitute, "substitute", nil, "`[DIR=]FILE` with values for variables, of the root in DIR or of all, for both revisions; can be given several times, a later one wins, and one with DIR over those without")
 	addUntracked(cmd, &flags.untracked)
 	f.StringSliceVar(&flags.live.contexts, "cluster", nil, "kubeconfig `CONTEXT` of a cluster to say the impact on, several times (default: none)")
 	f.StringVar(&flags.live.kubeconfig, "kubeconfig", "", "`FILE` with access to the clusters (default: $KUBECONFIG or ~/.kube/config)")

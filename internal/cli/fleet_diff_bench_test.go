@@ -63,14 +63,14 @@ func benchmarkDiff(b *testing.B, code int, file, from, to, want string) {
 }
 
 func BenchmarkFleetDiffNothing(b *testing.B) {
-	benchmarkDiff(b, 0, "pools/base/pool-000.yaml", "", "", "10 overlays: no difference")
+	benchmarkDiff(b, 0, "pools/base/pool-000.yaml", "", "", "10 roots: no difference")
 }
 
 func BenchmarkFleetDiffOneOverlay(b *testing.B) {
-	benchmarkDiff(b, 1, "clusters/c03/kustomization.yaml", "value: 5", "value: 6", "1 of 10 overlays differ: 1 changed (1 raise)")
+	benchmarkDiff(b, 1, "clusters/c03/kustomization.yaml", "value: 5", "value: 6", "1 of 10 roots differ: 1 changed (1 raise)")
 }
 
 // A pool of the base is in every overlay, so all of them are rendered twice.
 func BenchmarkFleetDiffEveryOverlay(b *testing.B) {
-	benchmarkDiff(b, 1, "pools/base/pool-099.yaml", "minRunners: 0", "minRunners: 1", "10 of 10 overlays differ: 10 changed (10 raise)")
+	benchmarkDiff(b, 1, "pools/base/pool-099.yaml", "minRunners: 0", "minRunners: 1", "10 of 10 roots differ: 10 changed (10 raise)")
 }

@@ -28,13 +28,13 @@ const loweredText = "clusters/eu\n  ExecutorPool cloop-pools/gpu changed, lower\
 func TestFleetDiff(t *testing.T) {
 	noHub(t)
 	dir := fleetRepository(t)
-	cloop(t, "fleet", "diff", "--base", "HEAD").want(t, 0, "2 overlays: no difference\n", "")
+	cloop(t, "fleet", "diff", "--base", "HEAD").want(t, 0, "2 roots: no difference\n", "")
 	edit(t, filepath.Join(dir, "pools/gpu.yaml"), strings.Replace(executorPoolYAML, "maxRunners: 4", "maxRunners: 2", 1))
-	want := loweredText + "\n1 of 2 overlays differ: 1 changed (1 lower)\n"
+	want := loweredText + "\n1 of 2 roots differ: 1 changed (1 lower)\n"
 	cloop(t, "fleet", "diff", "--base", "HEAD").want(t, 1, want, "")
 	cloop(t, "fleet", "diff", "--base", "main", "--fail-on=destructive").want(t, 0, want, "")
 	cloop(t, "fleet", "diff", "--base", "main", "--fail-on=none").want(t, 0, want, "")
-	cloop(t, "fleet", "diff", "--base", "main", "hub").want(t, 0, "1 overlay: no difference\n", "")
+	cloop(t, "fleet", "diff", "--base", "main", "hub").want(t, 0, "1 root: no difference\n", "")
 	cloop(t, "fleet", "diff", "--base", "main", dir).want(t, 1, want, "")
 	edit(t, filepath.Join(dir, "pools/gpu.yaml"), strings.Replace(executorPoolYAML, "hub.example.com", "other.example.com", 1))
 	if got := cloop(t, "fleet", "diff", "--base", "HEAD", "--fail-on=destructive"); got.code != 1 || !strings.Contains(got.stdout, "1 destructive") {
@@ -50,7 +50,7 @@ func TestFleetDiffFromASubdirectory(t *testing.T) {
 	if got := cloop(t, "fleet", "diff", "--base", "HEAD"); got.code != 1 || !strings.HasPrefix(got.stdout, loweredText) {
 		t.Errorf("exit code %d, %s%s", got.code, got.stdout, got.stderr)
 	}
-	cloop(t, "fleet", "diff", "--base", "HEAD", ".").want(t, 0, "1 overlay: no difference\n", "")
+	cloop(t, "fleet", "diff", "--base", "HEAD", ".").want(t, 0, "1 root: no difference\n", "")
 	t.Chdir(t.TempDir())
 	if got := cloop(t, "fleet", "diff", "--base", "HEAD"); got.code != 2 || !strings.Contains(got.stderr, "is in no Git repository: run the command in a clone of the fleet repository") {
 		t.Errorf("exit code %d, %s", got.code, got.stderr)
@@ -70,7 +70,7 @@ func TestFleetDiffOfAPathThatGoes(t *testing.T) {
 			t.Errorf("of %v: exit code %d, %s%s", args, got.code, got.stdout, got.stderr)
 		}
 	}
-	cloop(t, "fleet", "diff", "--base", "HEAD", "hub").want(t, 0, "1 overlay: no difference\n", "")
+	cloop(t, "fleet", "diff", "--base", "HEAD", "hub").want(t, 0, "1 root: no difference\n", "")
 	t.Chdir(filepath.Join(dir, "hub"))
 	if got := cloop(t, "fleet", "diff", "--base", "HEAD", "../clusters/eu"); got.code != 1 || !strings.Contains(got.stdout, "1 removed") {
 		t.Errorf("exit code %d, %s%s", got.code, got.stdout, got.stderr)
@@ -116,8 +116,8 @@ func TestFleetDiffUsage(t *testing.T) {
 		{[]string{}, "name the revision to compare with, such as --base origin/main (see `cloop fleet diff --help`)"},
 		{[]string{"--base", "HEAD", "--fail-on=raise"}, "--fail-on raise: use any, destructive or none (see `cloop fleet diff --help`)"},
 		{[]string{"--base", "HEAD", "-o", "sarif"}, "-o sarif: no such format: use text, json, yaml or markdown"},
-		{[]string{"--base", "HEAD", "nowhere"}, "nothing to compare in nowhere: neither revision has an overlay there; name a directory that has a kustomization"},
-		{[]string{"--base", "HEAD", "pools/gpu.yaml"}, "nothing to compare in pools/gpu.yaml: neither revision has an overlay there; name a directory that has a kustomization"},
+		{[]string{"--base", "HEAD", "nowhere"}, "nothing to compare in nowhere: neither revision has a root there; name a directory with a kustomization, or with pools"},
+		{[]string{"--base", "HEAD", "pools/gpu.yaml"}, "nothing to compare in pools/gpu.yaml by itself: it is a part of other roots, such as clusters/eu; name one of those, or no path for all"},
 	} {
 		cloop(t, append([]string{"fleet", "diff"}, test.args...)...).want(t, 2, "", "cloop: "+test.says+"\n")
 	}
@@ -156,7 +156,7 @@ func TestFleetDiffSaysTheImpact(t *testing.T) {
 		t.Errorf("the hub was asked for %v", *seen)
 	}
 	// Without being asked no cluster is looked at, nor the hub when the flag says so.
-	cloop(t, "fleet", "diff", "--base", "HEAD", "--hub", "").want(t, 1, loweredText+"\n1 of 2 overlays differ: 1 changed (1 lower)\n", "")
+	cloop(t, "fleet", "diff", "--base", "HEAD", "--hub", "").want(t, 1, loweredText+"\n1 of 2 roots differ: 1 changed (1 lower)\n", "")
 }
 
 // What cannot be read is said beside the answer that Git gives.

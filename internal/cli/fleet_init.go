@@ -80,6 +80,9 @@ func (a *app) initFleet(ctx context.Context, dir string, o scaffold.Options) err
 		o.HubURL = exampleHub
 		replace = append(replace, fmt.Sprintf("replace %s in pools/base/agents.yaml by your hub's address", exampleHub))
 	}
+	if info, err := os.Stat(dir); err == nil && !info.IsDir() {
+		return &No{Message: dir + " is a file: name a directory"}
+	}
 	if top := enclosing(ctx, dir); top != "" {
 		return &No{Message: fmt.Sprintf("%s lies in the repository %s, and hub and clusters follow a repository from its root; nothing was written: name a directory outside of it, or that root", dir, top)}
 	}

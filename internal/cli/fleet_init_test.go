@@ -68,6 +68,37 @@ func TestFleetInitInAClone(t *testing.T) {
 	}
 }
 
+// A file that stands in the way of a directory is named, and nothing is written
+// around it.
+func TestFleetInitWhereADirectoryIsAFile(t *testing.T) {
+	noHub(t)
+	for _, test := range []struct {
+		files []string
+		says  string
+	}{
+		{[]string{"hub"}, "hub is there and no directory, which a fleet repository needs there; nothing was written: rename it, or name another directory"},
+		{[]string{"hub", "clusters"}, "clusters, hub are there and no directory, which a fleet repository needs there; nothing was written: rename them"},
+		{[]string{".github"}, ".github is there and no directory"},
+	} {
+		dir := t.TempDir()
+		for _, name := range test.files {
+			edit(t, filepath.Join(dir, name), "mine\n")
+		}
+		got := cloop(t, "fleet", "init", dir)
+		if got.code != 1 || !strings.Contains(got.stderr, test.says) {
+			t.Errorf("exit code %d: %s%s", got.code, got.stdout, got.stderr)
+		}
+		there, err := os.ReadDir(dir)
+		if err != nil || len(there) != len(test.files) {
+			t.Errorf("it wrote %v: %v", there, err)
+		}
+		file := filepath.Join(dir, test.files[0])
+		if got := cloop(t, "fleet", "init", file); got.code == 0 || !strings.Contains(got.stderr, file+" is a file: name a directory") {
+			t.Errorf("exit code %d: %s%s", got.code, got.stdout, got.stderr)
+		}
+	}
+}
+
 // A repository in a repository is followed by nobody.
 func TestFleetInitWithinARepository(t *testing.T) {
 	noHub(t)

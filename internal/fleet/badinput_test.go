@@ -71,7 +71,7 @@ func TestBadInput(t *testing.T) {
 	if err := os.Chmod(os.TempDir(), 0o1777); err != nil && os.Geteuid() == 0 {
 		t.Fatal(err)
 	}
-	const memory, patience = 128 << 20, 20 * time.Second
+	const memory, patience = 192 << 20, 20 * time.Second
 	v := validator(t)
 	euWith := func(lines ...string) map[string]string {
 		return with(sound(), map[string]string{"clusters/eu/kustomization.yaml": kustomization(append([]string{"resources: [../../pools/base]"}, lines...)...), "clusters/eu/larger.yaml": ""})

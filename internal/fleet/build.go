@@ -70,7 +70,8 @@ func (r *rendering) substitute(variables *Variables, m *memo) {
 	}
 }
 
-// sound returns the objects of a rendering without a problem of its own.
+// sound returns the objects of a rendering without a problem of its own. What was
+// rendered in part has problems, and none of it is to be applied.
 func (r *rendering) sound(path string) ([]Rendered, error) {
 	if len(r.problems) > 0 {
 		return nil, buildError(path, listed(r.problems))
@@ -162,6 +163,8 @@ type renderedObject struct {
 	// variables: pointer to a field that is one variable's value → where that is
 	// given.
 	variables map[string]placed
+	// without is what its root was rendered without; nil: nothing.
+	without *leftOut
 }
 
 // rendering is what one path renders, and what is wrong with it. A path with
@@ -171,6 +174,9 @@ type rendering struct {
 	problems []schemas.Problem
 	// batched says that kustomize rendered it in batches.
 	batched bool
+	// partial says that it was rendered without what kustomize refuses; there are
+	// problems then. lost says that objects may not be there for such a reason.
+	partial, lost bool
 }
 
 // builder renders paths of one repository.
@@ -181,6 +187,9 @@ type builder struct {
 	tracked *Tracked
 	// applied: see appliers; nil until somebody asks.
 	applied *[]applier
+	// unsure says that what appliers the repository has is not known for sure: some
+	// of what may have them could not be rendered.
+	unsure bool
 	// surveyed: see surveyAll; nil until somebody asks.
 	surveyed *survey
 	// whole says that roots were looked for in the whole repository.

@@ -25,6 +25,8 @@ type Report struct {
 	Judged    int `json:"judged"`
 	// Pools counts hub pools, each once however many halves and clusters it has.
 	Pools int `json:"pools"`
+	// Sparse says that the checkout is: what is not in the work tree was not checked.
+	Sparse bool `json:"sparse,omitempty"`
 	// Suppressed are the findings that the repository bears; they count nowhere
 	// else.
 	Suppressed []Suppressed `json:"suppressed,omitempty"`
@@ -39,6 +41,9 @@ type RootReport struct {
 	Documents int `json:"documents"`
 	Judged    int `json:"judged"`
 	Pools     int `json:"pools"`
+	// Incomplete says that some of it could not be read or rendered: the counts are
+	// of the rest.
+	Incomplete bool `json:"incomplete,omitempty"`
 	// Failed says that the root has an error. One of a rule between roots counts
 	// for the root that it is shown in.
 	Failed bool `json:"failed"`
@@ -96,6 +101,9 @@ type Checking struct {
 	// Tracked are the files that are read; nil: all that lie in the repository but
 	// Git's own.
 	Tracked *Tracked
+	// Sparse says that the work tree has only a part of what is committed, so that
+	// what others lack may lie in the rest.
+	Sparse bool
 	// Clock tells when ignores with a last day expire; nil: the machine's.
 	Clock clock.PassiveClock
 }
@@ -125,7 +133,7 @@ func (o Checking) Check(ctx context.Context, root string, paths ...string) (*Rep
 		return nil, err
 	}
 	c := newChecker(o.Validator)
-	c.variables = o.Variables
+	c.variables, c.lost, c.report.Sparse = o.Variables, o.Sparse, o.Sparse
 	if o.Clock == nil {
 		o.Clock = clock.RealClock{}
 	}
@@ -135,13 +143,15 @@ func (o Checking) Check(ctx context.Context, root string, paths ...string) (*Rep
 	if err != nil {
 		return nil, err
 	}
-	c.appliers = &appliers
+	c.appliers, c.unsure = &appliers, b.unsure
 	for _, at := range roots {
 		if err := c.root(ctx, b, at); err != nil {
 			return nil, err
 		}
 	}
-	c.absentPaths(b)
+	if !o.Sparse {
+		c.absentPaths(b)
+	}
 	if err := c.twice(ctx, b); err != nil {
 		return nil, err
 	}
@@ -157,7 +167,17 @@ func (o Checking) Check(ctx context.Context, root string, paths ...string) (*Rep
 		r := c.begin(".", nil)
 		r.broken(problems)
 	}
+	c.hintSparse()
 	return c.concluded(ctx, root)
+}
+
+// hintSparse says of what is missing that it may only not be checked out.
+func (c *checker) hintSparse() {
+	for i := range c.findings {
+		if p := &c.findings[i].problem; c.report.Sparse && p.Rule == RuleMissingReference {
+			p.Hint += "; the checkout is sparse: `git sparse-checkout add DIR` if it is committed and only not checked out"
+		}
+	}
 }
 
 // concluded is the result. A context that has ended meanwhile is an error: rules

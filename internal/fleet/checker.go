@@ -41,8 +41,12 @@ type checker struct {
 	named map[string]bool
 	// memo of earlier verdicts; nil: there is none.
 	memo *memo
-	// appliers of the repository; nil where a PoolSync is who asks.
+	// appliers of the repository; nil where a PoolSync is who asks. unsure says that
+	// there may be others, or that they may say something else.
 	appliers *[]applier
+	unsure   bool
+	// lost says that objects may not be there, so that nobody knows what others lack.
+	lost bool
 }
 
 func newChecker(v *schemas.Validator) *checker {
@@ -107,8 +111,11 @@ func (c *checker) kustomized(at root, v variant, out *rendering) {
 }
 
 func (c *checker) applicantOf(root string) applicant {
-	if c.appliers == nil {
+	switch {
+	case c.appliers == nil:
 		return poolSync
+	case c.unsure || c.report.Sparse:
+		return another
 	}
 	return applicantOf(*c.appliers, root)
 }
@@ -161,6 +168,9 @@ func (r *rootChecker) judgeWith(o *renderedObject, variables *Variables) *facts 
 		f := &facts{identity: identity(o.Object), object: describe(o.Object), file: o.File, line: o.Line,
 			ours: o.Object.GroupVersionKind().Group == v1alpha1.GroupVersion.Group, verdict: problems}
 		f.keep(o, "metadata.name")
+		f.verdict = slices.DeleteFunc(f.verdict, func(p schemas.Problem) bool {
+			return r.unsure && p.Rule == RuleUnresolvedVariable || o.mayFollow(p)
+		})
 		return f
 	}
 	cost, sound := r.memo.wasSound(&object)
@@ -168,7 +178,7 @@ func (r *rootChecker) judgeWith(o *renderedObject, variables *Variables) *facts 
 		r.government.rules.Charge(cost)
 		return r.judge(&object, nil)
 	}
-	f := r.judge(&object, r.verdict(&object))
+	f := r.judge(&object, slices.DeleteFunc(r.verdict(&object), object.mayFollow))
 	found := len(f.verdict)
 	if !r.applicant.refuses(object.Object.GroupVersionKind().Group) {
 		f.verdict = slices.DeleteFunc(f.verdict, func(p schemas.Problem) bool { return p.Rule == RuleKindNotApplied })
@@ -183,6 +193,7 @@ func (r *rootChecker) judgeWith(o *renderedObject, variables *Variables) *facts 
 // rendering adds all of a rendering.
 func (r *rootChecker) rendering(out *rendering) {
 	r.broken(out.problems)
+	r.lose(out.lost)
 	judged := make([]*facts, len(out.objects))
 	var judges errgroup.Group
 	judges.SetLimit(runtime.GOMAXPROCS(0))
@@ -207,6 +218,11 @@ func (r *rootChecker) broken(problems []schemas.Problem) {
 	for _, problem := range problems {
 		r.find(r.fileSubject(r.report.Path, problem.File), problem)
 	}
+}
+
+// lose notes that the root may lack objects.
+func (r *rootChecker) lose(lost bool) {
+	r.lost, r.report.Incomplete = r.lost || lost, r.report.Incomplete || lost
 }
 
 // object adds an object that was judged.
@@ -238,6 +254,9 @@ func (r *rootChecker) object(f *facts) {
 		return
 	}
 	r.pools = append(r.pools, f.half)
+	if f.half.unsure {
+		return
+	}
 	key := f.half.serves()
 	if first, ok := r.serving[key]; ok {
 		r.find(subject, f.problem(RuleDuplicatePool, f.half.field, fmt.Sprintf("hub pool %s is served by %s already", f.half.hubPool, first)))
@@ -307,6 +326,8 @@ type half struct {
 	// labels are the hub's, or the runner labels; nil where there are none.
 	labels map[string]string
 	root   string
+	// unsure: what of it is compared with others may be otherwise; see leftOut.
+	unsure bool
 }
 
 // judge keeps the facts of an object with the API server's verdict on it. It is
@@ -329,7 +350,7 @@ func (c *checker) judge(o *renderedObject, verdict []schemas.Problem) *facts {
 		}
 		return f
 	}
-	f.half = &half{facts: f, executor: executor, hubPool: HubPoolName(o.Object), field: "metadata.name"}
+	f.half = &half{facts: f, executor: executor, hubPool: HubPoolName(o.Object), field: "metadata.name", unsure: !o.comparable()}
 	f.half.maximum, f.half.limited, _ = unstructured.NestedInt64(o.Object.Object, "spec", "maxRunners")
 	if !executor {
 		f.half.hubURL, _, _ = unstructured.NestedString(o.Object.Object, "spec", "hub", "url")

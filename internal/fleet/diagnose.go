@@ -2,8 +2,8 @@ package fleet
 
 import (
 	"context"
-	"encoding/json"
-	"path"
+	"errors"
+	"maps"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -11,390 +11,359 @@ import (
 	"strings"
 	"time"
 
-	"go.yaml.in/yaml/v3"
-	kyaml "sigs.k8s.io/yaml"
-
 	"cloop.dev/cloop/schemas"
 )
 
-// kustomize says that it cannot render a root, in one long line, and rarely
-// where. A diagnosis finds the place: it takes the kustomizations that the root
-// refers to apart into steps, in the order in which kustomize takes them, renders
-// the first half of the steps, then half of what remains, and so on until one
-// step is left with which it fails and without which it does not.
+// kustomize ends at the first thing that it refuses, says so in one long line, and
+// rarely where. A diagnosis finds all such things, each with its place, and renders
+// the root without them, so that the rest of it can be checked too.
+//
+// It begins with what can be told by looking: what the scan has found, and what
+// kustomize refuses whatever else there is. That is left out, however much it is.
+// What remains is rendered. Where kustomize refuses that as well, a search takes
+// the steps of the root, renders some of them, then more or fewer, until one is
+// left with which it fails and without which it does not; leaves that out, and
+// goes on behind it.
+//
+// What is refused only because of what was left out is left out in silence: see
+// leftOut.
 type diagnosis struct {
-	scan  *scan
-	items []*item
-	// of: file → its items, in order. fields: file → what it says.
-	of     map[string][]*item
-	fields map[string]map[string]any
-	// patches: entry → its layers.
-	patches map[entry][]*layer
-	steps   int
+	*steps
+	b   *builder
+	dir string
+	// file is the root's kustomization.
+	file     string
+	problems []schemas.Problem
+	out      *leftOut
+	// stuck says that something is wrong that is in no step, so that nothing can be
+	// rendered without it.
+	stuck bool
+	began time.Time
+	// tries counts the renderings; rendered is the last one that kustomize did not
+	// refuse.
+	tries    int
+	rendered *run
 }
 
-// item is a field of a kustomization, or an entry of a list in one.
-type item struct {
-	dir, file string
-	field     string
-	// list says that the field is one; index is the entry's place in it.
-	list  bool
-	index int
-	// first is the number of its first step.
-	first int
-	// parts are its steps: an entry of several, such as a JSON patch, may be cut.
-	parts []part
-	// cut is what the list or the field has of it, up to a part; at least one.
-	cut func(parts int) []any
-	// value is what the whole of it is.
-	value any
-	node  *yaml.Node
-}
-
-// part of an item: where it stands, and what it is.
-type part struct {
-	at placed
-	// operation of a JSON patch; nil where it is none.
-	operation *operation
-	// layer of a patch.
-	layer *layer
-	// source and field of a replacement.
-	replacement map[string]any
-	node        *yaml.Node
-	field       string
-}
-
-// Bounds on the search for what is wrong with a root: how often it is rendered,
-// and for how long, for all roots of a check together.
+// Bounds on the search for what is wrong: how often a root is rendered, and for
+// how long, for all roots of a check together.
 const (
-	maxTries     = 24
+	maxTries     = 400
 	maxDiagnosis = 10 * time.Second
 	maxSteps     = 100_000
 )
 
-// diagnosed is a place that was found: an overlay that shows the same, and has
-// the same file, need not be searched.
+// diagnosed is a step that was found: an overlay that says the same, and has the
+// same step, need not be searched.
 type diagnosed struct {
-	said, file string
-	problem    schemas.Problem
+	said  string
+	entry entry
+	part  int
+	// problem is nil where it was left out in silence.
+	problem *schemas.Problem
 }
 
-// kustomizeOrder is how kustomize goes through the fields of a kustomization;
-// before them come those that configure it.
-var kustomizeOrder = []string{
-	"resources", "bases", "configMapGenerator", "secretGenerator", "generators", "components",
-	"patchesStrategicMerge", "patches", "namespace", "namePrefix", "nameSuffix", "commonLabels", "labels", "commonAnnotations",
-	"patchesJson6902", "replicas", "images", "imageTags", "replacements", "transformers", "validators", "vars",
+// refused is a root that is not rendered as it is: kustomize's error, or none where
+// kustomize was not let near it.
+func (s *scan) refusedBy(ctx context.Context, b *builder, dir, file string, refusal error) *rendering {
+	s.unfold()
+	d := &diagnosis{steps: s.takeApart(dir), b: b, dir: dir, file: file, out: &leftOut{scan: s}, began: b.clock.Now()}
+	defer func() { b.diagnosing += b.clock.Since(d.began) }()
+	said := ""
+	if refusal != nil {
+		said = b.withoutDirectory(refusal)
+	}
+	d.stated()
+	d.malformed()
+	if !d.over(ctx) && d.count <= maxSteps {
+		d.evident(ctx)
+	}
+	out := &rendering{}
+	if reason := d.remaining(ctx, said, refusal, out); reason != "" {
+		problem := located(broken(RuleBuild, innermost(reason)), file)
+		if len(d.problems) > 0 {
+			problem.Hint = "mend the others first: the search for what else kustomize refuses ends here"
+		}
+		d.problems = append(d.problems, problem)
+	}
+	out.problems = append(d.problems, out.problems...)
+	if len(out.problems) == 0 {
+		// Whatever it was: what is left out is never well.
+		out.problems = []schemas.Problem{located(broken(RuleBuild, innermost(said)), file)}
+	}
+	out.partial, out.lost = true, out.lost || d.out.lost() || len(out.objects) == 0
+	for i := range out.objects {
+		out.objects[i].without = d.out
+	}
+	return out
 }
 
-// diagnose finds what kustomize refuses, and says it with its place. said is
-// kustomize's error.
-func (s *scan) diagnose(ctx context.Context, b *builder, dir, file, said string) schemas.Problem {
+// remaining renders what is not left out. Its reason is why it cannot, in
+// kustomize's words; none where d.problems have it.
+func (d *diagnosis) remaining(ctx context.Context, said string, refusal error, out *rendering) (reason string) {
+	if d.stuck || d.count == 0 || d.count > maxSteps {
+		if len(d.problems) > 0 {
+			return ""
+		}
+		return said
+	}
+	if errors.Is(refusal, errBounds) && len(d.problems) == 0 {
+		d.problems = append(d.problems, located(broken(RuleTooLarge, refusal.Error()), d.file))
+		return ""
+	}
+	if safe, problem := d.safe(ctx); !safe {
+		if problem != nil {
+			d.problems = append(d.problems, *problem)
+		}
+		return ""
+	}
+	failed := true
+	if len(d.problems) > 0 || said == "" || errors.Is(refusal, errBounds) {
+		said, failed = d.fails(d.count)
+	}
+	if failed && isClash(said) && d.twins(ctx) {
+		said, failed = d.fails(d.count)
+	}
+	if failed {
+		if reason, failed = d.search(ctx, said); failed {
+			return reason
+		}
+	}
+	d.out.lose()
+	rendered := d.scan.objectsOf(d.rendered, false, d.file)
+	d.scan.relate(rendered.objects, d.file)
+	*out = *rendered
+	return ""
+}
+
+// over says whether the search has had its time.
+func (d *diagnosis) over(ctx context.Context) bool {
+	return ctx.Err() != nil || d.b.diagnosing+d.b.clock.Since(d.began) > maxDiagnosis
+}
+
+// stated are the problems that the scan has found: they are told, and what they
+// are about is left out.
+func (d *diagnosis) stated() {
+	for i := range d.scan.problems {
+		problem := &d.scan.problems[i]
+		d.problems = append(d.problems, *problem)
+		d.leaveOut(problem, d.scan.of[i])
+	}
+}
+
+// leaveOut leaves out what a problem is about: the document, the entry that brought
+// it, or what stands at its place in a kustomization.
+func (d *diagnosis) leaveOut(problem *schemas.Problem, of entry) {
+	it := d.entries[of]
+	if it == nil || of.file != problem.File {
+		if _, kustomization := d.fields[problem.File]; kustomization {
+			owners := d.ownersOf(problem)
+			for _, owner := range owners {
+				d.leave(owner, everyPart, true)
+			}
+			if d.names[nodeAt{problem.File, problem.Line, problem.Column}] && len(owners) == 0 {
+				// The field has nothing that could be left out, and was to have something.
+				d.out.objects, d.out.fields = true, true
+				return
+			}
+			if len(owners) > 0 {
+				return
+			}
+		}
+	}
+	switch {
+	case it == nil:
+		d.stuck = true
+	case problem.Rule == schemas.RuleDuplicateKey && it.documents != nil:
+		d.leave(it, it.document(problem.Line), false)
+	case it.documents != nil:
+		// What cannot be read is not among the documents that it is cut into.
+		it.rewritten = true
+		d.out.objects = true
+	default:
+		d.leave(it, everyPart, true)
+	}
+}
+
+// malformed are the problems with the kustomizations themselves.
+func (d *diagnosis) malformed() {
+	told := map[place]bool{}
+	for i := range d.problems {
+		told[placeOf(&d.problems[i])] = true
+	}
+	for _, dir := range slices.Sorted(maps.Keys(d.scan.directories)) {
+		file := d.scan.directories[dir]
+		others, wrong, empty := d.scan.malformed(dir, file)
+		for i := range others {
+			// Which of the two is meant nobody knows.
+			d.hidden = append(d.hidden, others[i].File)
+			d.out.objects, d.out.fields = true, true
+		}
+		wrong = slices.DeleteFunc(wrong, func(p schemas.Problem) bool { return told[placeOf(&p)] })
+		for i := range wrong {
+			d.leaveOut(&wrong[i], entry{})
+		}
+		if len(empty) > 0 {
+			// As a part of the root it has a name at least, which is enough for kustomize.
+			d.out.objects, d.out.fields = true, true
+		}
+		d.problems = append(d.problems, slices.Concat(others, wrong, empty)...)
+	}
+}
+
+// safe says whether what remains may be given to kustomize, which might reach the
+// network or render without bounds: it is scanned as every root is.
+func (d *diagnosis) safe(ctx context.Context) (bool, *schemas.Problem) {
+	replaced, err := d.files(d.count)
+	if err != nil {
+		return false, nil
+	}
+	s := &scan{root: d.scan.root, tracked: d.scan.tracked, replaced: replaced}
+	if err = s.visit(ctx, d.dir, d.file, 0, 0); err == nil {
+		err = s.tooMuch()
+	}
+	switch {
+	case ctx.Err() != nil:
+		return false, nil
+	case errors.Is(err, errBounds):
+		problem := located(broken(RuleTooLarge, err.Error()), d.file)
+		return false, &problem
+	}
+	return err == nil && !s.refused && len(s.lost()) == 0, nil
+}
+
+// twins leaves out what kustomize refuses for being there twice, and says whether
+// there is any.
+func (d *diagnosis) twins(ctx context.Context) bool {
+	found := d.b.twinsOf(ctx, d.dir, d.file)
+	told := map[place]bool{}
+	before := d.out.count
+	for i := range found.problems {
+		problem := &found.problems[i]
+		if found.layers[i] >= len(d.scan.layers) {
+			continue
+		}
+		l := &d.scan.layers[found.layers[i]]
+		owners := d.ownersOf(problem)
+		if l.file != problem.File && len(owners) > 0 {
+			for _, it := range owners {
+				d.leave(it, everyPart, false)
+			}
+		} else if it := d.entries[l.entry]; it != nil {
+			d.leave(it, it.document(l.document.Line), false)
+		}
+		if key := placeOf(problem); !told[key] && !d.out.names {
+			told[key] = true
+			d.problems = append(d.problems, *problem)
+		}
+	}
+	return d.out.count > before
+}
+
+func isClash(said string) bool {
+	return strings.Contains(said, "already registered id") || strings.Contains(said, "ID conflict")
+}
+
+// search leaves out step by step what kustomize refuses, until it refuses nothing.
+// said is its error for the whole. Where the search ends before, reason is what
+// kustomize says then.
+func (d *diagnosis) search(ctx context.Context, said string) (reason string, failed bool) {
+	if message, failed := d.fails(0); failed {
+		return message, true
+	}
+	// The first good steps render, and bad ones do not. Behind what was found the
+	// next is looked for close by: mistakes come together.
+	good, bad, stride := 0, d.count, d.count
+	for {
+		if d.over(ctx) || d.tries > maxTries {
+			return said, true
+		}
+		if step, problem, known := d.known(said); known {
+			d.take(step, problem)
+		} else {
+			for bad-good > 1 {
+				step := good + (bad-good)/2
+				if message, failed := d.fails(step); failed {
+					bad, said = step, message
+				} else {
+					good = step
+				}
+				if d.over(ctx) || d.tries > maxTries {
+					return said, true
+				}
+			}
+			d.take(bad, d.explain(bad, said))
+			good, stride = bad, 1
+		}
+		for {
+			bad = min(good+stride, d.count)
+			if said, failed = d.fails(bad); failed || bad == d.count {
+				break
+			}
+			good, stride = bad, 2*stride
+		}
+		if !failed {
+			return "", false
+		}
+	}
+}
+
+// known is the step that another root was found to fail with in the same words.
+func (d *diagnosis) known(said string) (step int, problem *schemas.Problem, ok bool) {
 	said = innermost(said)
-	for _, known := range b.diagnosed {
-		if known.said == said && slices.Contains(s.kustomizations(), known.file) {
-			return known.problem
+	for i := range d.b.diagnosed {
+		known := &d.b.diagnosed[i]
+		it := d.entries[known.entry]
+		if known.said == said && it != nil && known.part < len(it.parts) && !it.left[known.part] {
+			return it.first + known.part + 1, known.problem, true
 		}
 	}
-	unknown := located(broken(RuleBuild, said), file)
-	began := b.clock.Now()
-	defer func() { b.diagnosing += b.clock.Since(began) }()
-	d := s.takeApart(dir)
-	if d.steps == 0 || d.steps > maxSteps {
-		return unknown
+	return 0, nil, false
+}
+
+// explain says what is wrong with a step; nil where that may only be for what was
+// left out. said is what kustomize says.
+func (d *diagnosis) explain(step int, said string) *schemas.Problem {
+	it, n := d.step(step)
+	said = innermost(said)
+	f := d.scan.words(it, n, said)
+	var problem *schemas.Problem
+	if !d.out.explains(f) {
+		told := f.problem()
+		problem = &told
 	}
-	// lo steps render, hi do not; why is what kustomize says of those.
-	lo, hi, why := 0, d.steps, ""
-	for tries := range maxTries {
-		if ctx.Err() != nil || b.diagnosing+b.clock.Since(began) > maxDiagnosis {
-			break
-		}
-		steps := lo + (hi-lo)/2
-		switch tries {
-		case 0:
-			steps = hi
-		case 1:
-			steps = 0
-		}
-		message, failed := d.fails(b, dir, steps)
-		switch {
-		case tries == 0 && !failed, tries == 1 && failed:
-			// It is not one of the steps.
-			return unknown
-		case failed:
-			hi, why = steps, message
-		default:
-			lo = steps
-		}
-		if tries > 0 && hi-lo == 1 {
-			break
-		}
+	if it.list {
+		d.b.diagnosed = append(d.b.diagnosed, diagnosed{said, it.entry(), n, problem})
 	}
-	at, n := d.step(hi)
-	if hi-lo > 1 {
-		if first, _ := d.step(lo + 1); first.file == at.file {
-			unknown.File = at.file
-		}
-		return unknown
-	}
-	problem := s.words(at, n, innermost(why))
-	b.diagnosed = append(b.diagnosed, diagnosed{said, at.file, problem})
 	return problem
 }
 
-// kustomizations are the files that were read.
-func (s *scan) kustomizations() []string {
-	var files []string
-	for _, file := range s.directories {
-		files = append(files, file)
+// take tells a problem and leaves its step out.
+func (d *diagnosis) take(step int, problem *schemas.Problem) {
+	it, n := d.step(step)
+	if problem != nil {
+		d.problems = append(d.problems, *problem)
 	}
-	return files
-}
-
-// step is the item and the part of it that a number means, from 1.
-func (d *diagnosis) step(number int) (*item, int) {
-	i, found := slices.BinarySearchFunc(d.items, number-1, func(it *item, want int) int { return it.first - want })
-	if !found {
-		i--
-	}
-	return d.items[i], number - 1 - d.items[i].first
+	d.leave(it, n, false)
 }
 
 // fails renders the root as far as the first steps, and gives kustomize's error.
-func (d *diagnosis) fails(b *builder, dir string, steps int) (message string, failed bool) {
-	replaced := map[string][]byte{}
-	for file, items := range d.of {
-		fields := map[string]any{"metadata": map[string]any{"name": "part"}}
-		for _, name := range []string{"apiVersion", "kind", "metadata"} {
-			if value := d.fields[file][name]; value != nil {
-				fields[name] = value
-			}
-		}
-		for _, it := range items {
-			n := min(steps-it.first, len(it.parts))
-			switch {
-			case n <= 0:
-			case it.list:
-				list, _ := fields[it.field].([]any)
-				fields[it.field] = append(list, it.cut(n)...)
-			default:
-				fields[it.field] = it.value
-			}
-		}
-		data, err := json.Marshal(fields)
-		if err != nil {
-			return err.Error(), true
-		}
-		replaced[filepath.Join(b.dir, filepath.FromSlash(file))] = data
+func (d *diagnosis) fails(count int) (message string, failed bool) {
+	d.tries++
+	replaced, err := d.files(count)
+	if err != nil {
+		return err.Error(), true
 	}
-	resources, err := b.run(dir, replaced)
+	resources, err := d.b.run(d.dir, d.b.absolute(replaced))
+	of := &run{}
 	if err == nil {
-		for _, resource := range resources.Resources() {
-			if _, err = resource.MarshalJSON(); err != nil {
-				break
-			}
-		}
+		of.objects, of.wrong, err = madeOf(resources)
 	}
 	if err != nil {
-		return b.withoutDirectory(err), true
+		return d.b.withoutDirectory(err), true
 	}
+	d.rendered = of
 	return "", false
-}
-
-// takeApart makes the steps of a root.
-func (s *scan) takeApart(dir string) *diagnosis {
-	d := &diagnosis{scan: s, of: map[string][]*item{}, fields: map[string]map[string]any{}, patches: map[entry][]*layer{}}
-	for i := range s.layers {
-		if l := &s.layers[i]; l.entry != (entry{}) {
-			d.patches[l.entry] = append(d.patches[l.entry], l)
-		}
-	}
-	d.directory(dir)
-	return d
-}
-
-func (d *diagnosis) directory(dir string) {
-	file, known := d.scan.directories[dir]
-	if _, met := d.fields[file]; !known || met {
-		return
-	}
-	d.fields[file], d.of[file] = map[string]any{}, nil
-	data, err := readBounded(d.scan.root, file)
-	var document yaml.Node
-	var fields map[string]any
-	if err != nil || kyaml.Unmarshal(data, &fields) != nil || yaml.Unmarshal(data, &document) != nil || len(document.Content) == 0 {
-		return
-	}
-	top := document.Content[0]
-	nodes := map[string]*yaml.Node{}
-	for i := 0; top.Kind == yaml.MappingNode && i+1 < len(top.Content); i += 2 {
-		nodes[canonicalField(top.Content[i].Value)] = top.Content[i]
-		if name := canonicalField(top.Content[i].Value); name != "" && fields[top.Content[i].Value] != nil {
-			d.fields[file][name] = fields[top.Content[i].Value]
-			if _, list := d.fields[file][name].([]any); list {
-				nodes[name] = top.Content[i+1]
-			}
-		}
-	}
-	var others []string
-	for name := range d.fields[file] {
-		if !slices.Contains(kustomizeOrder, name) && name != "apiVersion" && name != "kind" && name != "metadata" {
-			others = append(others, name)
-		}
-	}
-	slices.Sort(others)
-	for _, name := range append(others, kustomizeOrder...) {
-		d.field(dir, file, name, nodes[name])
-	}
-}
-
-func (d *diagnosis) field(dir, file, name string, node *yaml.Node) {
-	value := d.fields[file][name]
-	list, isList := value.([]any)
-	if !isList {
-		if value != nil {
-			d.add(&item{dir: dir, file: file, field: name, value: value, node: node})
-		}
-		return
-	}
-	for i, one := range list {
-		it := &item{dir: dir, file: file, field: name, list: true, index: i, value: one, node: node}
-		if node.Kind == yaml.SequenceNode && i < len(node.Content) {
-			it.node = node.Content[i]
-		}
-		switch name {
-		case "patches", "patchesJson6902", "patchesStrategicMerge":
-			d.patch(it)
-		case "replacements":
-			d.replacement(it)
-		}
-		d.add(it)
-		if text, ok := one.(string); ok {
-			d.directory(path.Join(dir, text))
-		}
-	}
-}
-
-// add numbers an item's steps.
-func (d *diagnosis) add(it *item) {
-	if len(it.parts) == 0 {
-		it.parts = []part{{at: placed{file: it.file, line: int32(it.node.Line), column: int32(it.node.Column)}, node: it.node}}
-	}
-	if it.cut == nil {
-		it.cut = func(int) []any { return []any{it.value} }
-	}
-	it.first = d.steps
-	d.steps += len(it.parts)
-	d.items = append(d.items, it)
-	d.of[it.file] = append(d.of[it.file], it)
-}
-
-// patch cuts a JSON patch into its operations.
-func (d *diagnosis) patch(it *item) {
-	layers := d.patches[entry{it.file, it.field, it.index}]
-	if len(layers) == 0 {
-		return
-	}
-	l := layers[0]
-	here := placed{file: it.file, line: int32(it.node.Line), column: int32(it.node.Column)}
-	it.parts = []part{{at: here, layer: l, node: it.node}}
-	fields, _ := it.value.(map[string]any)
-	text, inline := fields["patch"].(string)
-	name, inFile := fields["path"].(string)
-	if l.operations == nil || inline == inFile {
-		return
-	}
-	if inFile {
-		data, err := readBounded(d.scan.root, path.Join(it.dir, name))
-		if err != nil {
-			return
-		}
-		text = string(data)
-	}
-	var operations []any
-	if kyaml.Unmarshal([]byte(text), &operations) != nil || len(operations) != len(l.operations) || len(operations) == 0 {
-		return
-	}
-	it.parts = nil
-	for i := range l.operations {
-		op := &l.operations[i]
-		it.parts = append(it.parts, part{at: placed{file: l.file, line: int32(op.line), column: int32(op.column)}, operation: op, layer: l, node: it.node})
-	}
-	it.cut = func(n int) []any {
-		data, err := json.Marshal(operations[:n])
-		if err != nil || n == len(operations) {
-			return []any{it.value}
-		}
-		cut := map[string]any{}
-		for key, value := range fields {
-			if key != "path" {
-				cut[key] = value
-			}
-		}
-		cut["patch"] = string(data)
-		return []any{cut}
-	}
-}
-
-// replacement cuts an entry of replacements into the fields that it writes.
-func (d *diagnosis) replacement(it *item) {
-	entries, nodes, file := []any{it.value}, []*yaml.Node{it.node}, it.file
-	if fields, _ := it.value.(map[string]any); fields["path"] != nil {
-		name, _ := fields["path"].(string)
-		file = path.Join(it.dir, name)
-		data, err := readBounded(d.scan.root, file)
-		var document yaml.Node
-		var value any
-		if err != nil || kyaml.Unmarshal(data, &value) != nil || yaml.Unmarshal(data, &document) != nil || len(document.Content) == 0 {
-			return
-		}
-		entries, nodes = []any{value}, document.Content[:1]
-		if list, ok := value.([]any); ok && nodes[0].Kind == yaml.SequenceNode && len(list) == len(nodes[0].Content) {
-			entries, nodes = list, nodes[0].Content
-		}
-	}
-	// cuts: part → the entry, cut, after those that come before it whole.
-	type cut struct {
-		before int
-		entry  any
-	}
-	var cuts []cut
-	for e := range entries {
-		fields, _ := entries[e].(map[string]any)
-		targets, _ := fields["targets"].([]any)
-		_, list := entryNamed(nodes[e], "targets")
-		for t := range targets {
-			target, _ := targets[t].(map[string]any)
-			paths, _ := target["fieldPaths"].([]any)
-			for p := range paths {
-				text, _ := paths[p].(string)
-				node := nodes[e]
-				if list != nil && list.Kind == yaml.SequenceNode && t < len(list.Content) {
-					if _, named := entryNamed(list.Content[t], "fieldPaths"); named != nil && named.Kind == yaml.SequenceNode && p < len(named.Content) {
-						node = named.Content[p]
-					}
-				}
-				it.parts = append(it.parts, part{at: placed{file: file, line: int32(node.Line), column: int32(node.Column)}, replacement: fields, node: nodes[e], field: text})
-				cuts = append(cuts, cut{e, with(fields, "targets", append(slices.Clone(targets[:t]), with(target, "fieldPaths", paths[:p+1])))})
-			}
-		}
-	}
-	it.cut = func(n int) []any {
-		if n == 0 || n > len(cuts) || n == len(cuts) {
-			return []any{it.value}
-		}
-		return append(slices.Clone(entries[:cuts[n-1].before]), cuts[n-1].entry)
-	}
-}
-
-// with is a mapping with another value of a key.
-func with(fields map[string]any, key string, value any) map[string]any {
-	out := map[string]any{}
-	for name := range fields {
-		out[name] = fields[name]
-	}
-	out[key] = value
-	return out
 }
 
 // withoutDirectory is an error's text with paths as the repository has them.
@@ -423,4 +392,17 @@ func innermost(said string) string {
 		}
 	}
 	return said
+}
+
+// document is the part of a resource file that begins on a line or before it.
+func (it *item) document(line int) (number int) {
+	if len(it.documents) < 2 {
+		return everyPart
+	}
+	for i := range it.parts {
+		if int(it.parts[i].at.line) <= line {
+			number = i
+		}
+	}
+	return number
 }

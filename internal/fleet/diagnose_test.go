@@ -3,6 +3,7 @@ package fleet_test
 import (
 	"fmt"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -63,7 +64,8 @@ func TestOneMistakeOfManyOverlays(t *testing.T) {
 	if len(report.Problems) != 1 || report.Problems[0].File != "base/kustomization.yaml" || report.Problems[0].Line != 5 {
 		t.Fatalf("problems %v", report.Problems)
 	}
-	if len(report.Subjects) != 60 {
-		t.Errorf("%d overlays show it", len(report.Subjects))
+	shown := slices.DeleteFunc(slices.Clone(report.Subjects), func(s fleet.Subject) bool { return len(s.Problems) == 0 })
+	if len(shown) != 60 {
+		t.Errorf("%d overlays show it", len(shown))
 	}
 }

@@ -14,7 +14,9 @@ import (
 // meaning is what an error of kustomize means: what to say, what to do, and
 // where within the step, if that is more exact than the step.
 type meaning struct {
-	says    *regexp.Regexp
+	says *regexp.Regexp
+	// own: a step of which that is said is wrong by itself.
+	own     bool
 	inWords func(f *failure, match []string)
 }
 
@@ -26,17 +28,33 @@ type failure struct {
 
 	rule, message, remedy string
 	at                    placed
+	needs                 needs
+}
+
+// needs are what a step lacks, as far as it is known.
+type needs struct {
+	// own: it is wrong by itself.
+	own bool
+	// kind and name of an object that is not there.
+	kind, name string
+	// pointer to a field that an object does not have.
+	pointer string
 }
 
 // words says what is wrong with a step.
-func (s *scan) words(it *item, n int, said string) schemas.Problem {
+func (s *scan) words(it *item, n int, said string) *failure {
 	f := &failure{scan: s, item: it, part: &it.parts[n], rule: RuleBuild, message: it.field + ": " + said, at: it.parts[n].at}
 	for _, m := range meanings {
 		if match := m.says.FindStringSubmatch(said); match != nil {
+			f.needs.own = m.own
 			m.inWords(f, match)
 			break
 		}
 	}
+	return f
+}
+
+func (f *failure) problem() schemas.Problem {
 	problem := broken(f.rule, f.message)
 	problem.File, problem.Line, problem.Column = f.at.file, int(f.at.line), int(f.at.column)
 	if f.remedy != "" {
@@ -47,66 +65,70 @@ func (s *scan) words(it *item, n int, said string) schemas.Problem {
 
 // meanings are tried in order.
 var meanings = []meaning{
-	{regexp.MustCompile(`no resource matches strategic merge patch "([^"]*)"|failed to find unique target for patch (\S+)`), (*failure).noTarget},
-	{regexp.MustCompile(`must specify a target for JSON patch`), func(f *failure, _ []string) {
+	{regexp.MustCompile(`no resource matches strategic merge patch "([^"]*)"|failed to find unique target for patch (\S+)`), false, (*failure).noTarget},
+	{regexp.MustCompile(`must specify a target for JSON patch`), true, func(f *failure, _ []string) {
 		f.message, f.remedy = "a JSON patch does not say what it patches", "add a target to the entry, such as target: {kind: ExecutorPool}"
 		f.atNode(f.part.node)
 	}},
-	{regexp.MustCompile(`Unexpected kind: (.*)$`), func(f *failure, match []string) {
+	{regexp.MustCompile(`Unexpected kind: (.*)$`), true, func(f *failure, match []string) {
 		f.message, f.remedy = fmt.Sprintf("there is no operation %q", match[1]), "write add, remove, replace, move, copy or test"
 	}},
-	{regexp.MustCompile(`(?i)testing (?:value|path) .*failed`), func(f *failure, _ []string) {
+	{regexp.MustCompile(`(?i)testing (?:value|path) .*failed`), false, func(f *failure, _ []string) {
 		if op := f.part.operation; op != nil {
 			f.message, f.remedy = fmt.Sprintf("%s is not what the operation test expects", op.Path), "correct the value, or remove the operation"
+			f.needs.pointer = op.Path
 		}
 	}},
-	{regexp.MustCompile(`(?i)missing (?:value|path|key)|nonexistent|out of bounds|invalid index|invalid array index`), (*failure).noPath},
-	{regexp.MustCompile(`unable to parse requirement: (.*)$|(?:couldn't|unable to) parse the selector string(.*)$`), (*failure).badSelector},
-	{regexp.MustCompile(`(error parsing regexp: .*)$`), func(f *failure, match []string) {
+	{regexp.MustCompile(`(?i)missing (?:value|path|key)|nonexistent|out of bounds|invalid index|invalid array index`), false, (*failure).noPath},
+	{regexp.MustCompile(`unable to parse requirement: (.*)$|(?:couldn't|unable to) parse the selector string(.*)$`), true, (*failure).badSelector},
+	{regexp.MustCompile(`(error parsing regexp: .*)$`), true, func(f *failure, match []string) {
 		f.message, f.remedy = "the target is no regular expression: "+match[1], "correct it; a text with special characters needs a backslash before them"
 		f.atField("target", "select", "name")
 	}},
-	{regexp.MustCompile(`patch and path can't be set at the same time`), func(f *failure, _ []string) {
+	{regexp.MustCompile(`patch and path can't be set at the same time`), true, func(f *failure, _ []string) {
 		f.message, f.remedy = "the entry has both a patch and a path", "remove one of the two, or make two entries of it"
 		f.atNode(f.part.node)
 	}},
-	{regexp.MustCompile(`must specify one of patch and path|must specify a path or patch`), func(f *failure, _ []string) {
+	{regexp.MustCompile(`must specify one of patch and path|must specify a path or patch`), true, func(f *failure, _ []string) {
 		f.message, f.remedy = "the entry has neither a patch nor a path", "add one of the two"
 	}},
-	{regexp.MustCompile(`unable to parse SM or JSON patch|unable to parse.*patch`), func(f *failure, _ []string) {
+	{regexp.MustCompile(`unable to parse SM or JSON patch|unable to parse.*patch`), true, func(f *failure, _ []string) {
 		if f.part.operation != nil {
 			f.message, f.remedy = "kustomize reads a patch that begins with [ as JSON, and this is none", "put names and texts in double quotes, or begin each operation with a dash on a line of its own"
 			return
 		}
 		f.message, f.remedy = "this is no patch: neither an object with apiVersion, kind and metadata.name nor a list of operations", "correct its text"
 	}},
-	{regexp.MustCompile(`nothing selected by (\S+?)(?::(.*))?$`), func(f *failure, match []string) {
+	{regexp.MustCompile(`nothing selected by (\S+?)(?::(.*))?$`), false, func(f *failure, match []string) {
 		f.message, f.remedy = fmt.Sprintf("the source of the replacement, %s, is not among the objects here", idWords(match[1])), "correct the source, or list what defines it in resources"
+		f.needs.kind, f.needs.name = idParts(match[1])
 		f.atField("source")
 	}},
-	{regexp.MustCompile(`multiple matches for selector|more than one match`), func(f *failure, _ []string) {
+	{regexp.MustCompile(`multiple matches for selector|more than one match`), false, func(f *failure, _ []string) {
 		f.message, f.remedy = "the source of the replacement is more than one object", "add its name, kind or namespace"
 		f.atField("source")
 	}},
-	{regexp.MustCompile("fieldPath `([^`]*)` is missing for replacement source (\\S+)"), func(f *failure, match []string) {
+	{regexp.MustCompile("fieldPath `([^`]*)` is missing for replacement source (\\S+)"), false, func(f *failure, match []string) {
 		f.message, f.remedy = fmt.Sprintf("the source of the replacement, %s, has no field %s", idWords(match[2]), match[1]), "correct fieldPath, or add the field to the source"
+		f.needs.pointer = pointerTo(match[1])
 		f.atField("source", "fieldPath")
 	}},
-	{regexp.MustCompile("unable to find field \"?`?([^\"`]*)\"?`? in replacement target"), func(f *failure, match []string) {
+	{regexp.MustCompile("unable to find field \"?`?([^\"`]*)\"?`? in replacement target"), false, func(f *failure, match []string) {
 		f.message, f.remedy = fmt.Sprintf("a target of the replacement has no field %s", match[1]), "correct it, or write options: {create: true}"
+		f.needs.pointer = pointerTo(match[1])
 	}},
-	{regexp.MustCompile("cannot decode !!(\\S+) `([^`]*)` as a !!(\\S+)"), (*failure).wrongType},
-	{regexp.MustCompile(`expected kind != 'Component'|is a [Cc]omponent`), func(f *failure, _ []string) {
+	{regexp.MustCompile("cannot decode !!(\\S+) `([^`]*)` as a !!(\\S+)"), false, (*failure).wrongType},
+	{regexp.MustCompile(`expected kind != 'Component'|is a [Cc]omponent`), true, func(f *failure, _ []string) {
 		f.message, f.remedy = fmt.Sprintf("%v is a Component", f.item.value), "list it in components"
 	}},
-	{regexp.MustCompile(`expected kind 'Component'`), func(f *failure, _ []string) {
+	{regexp.MustCompile(`expected kind 'Component'`), true, func(f *failure, _ []string) {
 		f.message, f.remedy = fmt.Sprintf("%v is no Component", f.item.value), "list it in resources, or write kind: Component in it"
 	}},
-	{regexp.MustCompile(`invalid literal source (.*?),`), func(f *failure, match []string) {
+	{regexp.MustCompile(`invalid literal source (.*?),`), true, func(f *failure, match []string) {
 		f.message, f.remedy = fmt.Sprintf("the literal %s has no value", quotedText(match[1], strings.HasPrefix(f.item.field, "secretGenerator"))), "write NAME=VALUE"
 		f.atField("literals")
 	}},
-	{regexp.MustCompile(`ID conflict|already registered id`), func(f *failure, _ []string) {
+	{regexp.MustCompile(`ID conflict|already registered id`), false, func(f *failure, _ []string) {
 		f.rule, f.message = RuleDuplicateObject, fmt.Sprintf("two objects become one by %s", f.item.field)
 		f.remedy = "give one of them another name or namespace"
 	}},
@@ -138,13 +160,14 @@ func (f *failure) noTarget(match []string) {
 	id := match[1] + match[2]
 	f.message = fmt.Sprintf("it patches %s, which is not among the objects here", idWords(id))
 	f.remedy = "correct the name, kind and namespace in the patch, or add a target to the entry"
+	f.needs.kind, f.needs.name = idParts(id)
 	l := f.part.layer
 	if l == nil {
 		return
 	}
-	for i := range f.scan.layers {
+	for i := l.number; i < len(f.scan.layers) && f.scan.layers[i].entry == l.entry; i++ {
 		other := &f.scan.layers[i]
-		if other.entry == l.entry && other.document != nil && strings.Contains(id, "/"+other.document.Object.GetName()+".") {
+		if other.document != nil && strings.Contains(id, "/"+other.document.Object.GetName()+".") {
 			line, column := other.document.Position("/metadata/name")
 			f.at = placed{file: other.file, line: int32(line), column: int32(column)}
 			return
@@ -157,6 +180,7 @@ func (f *failure) noPath([]string) {
 	if op == nil {
 		return
 	}
+	f.needs.pointer = op.lacked()
 	f.message = fmt.Sprintf("an object that it patches has no %s to %s", op.Path, op.Op)
 	f.remedy = "correct the path, or remove the operation"
 	switch op.Op {
@@ -228,40 +252,67 @@ func (f *failure) sourceOf(entry map[string]any) (name string, at *placed) {
 	return name, nil
 }
 
+// lacked is the pointer to what is not there where an operation has no path.
+func (op *operation) lacked() string {
+	switch op.Op {
+	case "add":
+		return op.Path[:max(strings.LastIndexByte(op.Path, '/'), 0)]
+	case "move", "copy":
+		return op.From
+	}
+	return op.Path
+}
+
+// pointerTo is the pointer to a field of kustomize's spelling, whatever objects have.
+func pointerTo(field string) (pointer string) {
+	for _, token := range splitField(field) {
+		pointer += "/" + escape(token)
+	}
+	return pointer
+}
+
 // placeOf is where a resource, or what makes it, says a field of kustomize's
 // spelling.
 func (l *layer) placeOf(field string) (placed, bool) {
 	if pointer, ok := fieldPointer(l.document.Object, field); ok {
 		return l.writes(pointer)
 	}
-	pointer := ""
-	for _, token := range splitField(field) {
-		pointer += "/" + escape(token)
-	}
-	given, ok := l.given[pointer]
+	given, ok := l.given[pointerTo(field)]
 	return given, ok
 }
 
 // idWords is an identity as kustomize prints it, for people:
 // KIND.VERSION.GROUP/NAME.NAMESPACE.
 func idWords(id string) string {
-	gvk, name, ok := strings.Cut(id, "/")
+	_, last, ok := strings.Cut(id, "/")
 	if !ok {
 		return id
 	}
-	kind, _, _ := strings.Cut(gvk, ".")
-	if dot := strings.LastIndex(name, "."); dot >= 0 {
-		namespace := name[dot+1:]
-		name = name[:dot]
-		if !strings.HasPrefix(namespace, "[") {
-			name = namespace + "/" + name
-		}
-	}
-	if strings.HasPrefix(kind, "[") {
+	kind, name := idParts(id)
+	if kind == "" {
 		kind = "an object"
 	}
-	if strings.HasPrefix(name, "[") {
-		name = "of any name"
+	if name == "" {
+		return kind + " of any name"
+	}
+	if namespace := last[strings.LastIndexByte(last, '.')+1:]; namespace != last && !strings.HasPrefix(namespace, "[") {
+		name = namespace + "/" + name
 	}
 	return kind + " " + name
+}
+
+// idParts are the kind and the name of such an identity; empty where it has none.
+func idParts(id string) (kind, name string) {
+	gvk, name, _ := strings.Cut(id, "/")
+	kind, _, _ = strings.Cut(gvk, ".")
+	if dot := strings.LastIndexByte(name, '.'); dot >= 0 {
+		name = name[:dot]
+	}
+	if strings.HasPrefix(kind, "[") {
+		kind = ""
+	}
+	if strings.HasPrefix(name, "[") {
+		name = ""
+	}
+	return kind, name
 }

@@ -14,20 +14,24 @@ import (
 // they take in.
 func (s *scan) generators(dir, file string, document *yaml.Node) {
 	for _, kind := range []string{"ConfigMap", "Secret"} {
-		_, list := entryNamed(document, strings.ToLower(kind[:1])+kind[1:]+"Generator")
+		field := strings.ToLower(kind[:1]) + kind[1:] + "Generator"
+		_, list := entryNamed(document, field)
 		if list == nil || list.Kind != yaml.SequenceNode {
 			continue
 		}
-		for _, entry := range list.Content {
+		for i, made := range list.Content {
 			object := &unstructured.Unstructured{Object: map[string]any{"apiVersion": "v1", "kind": kind, "metadata": map[string]any{}}}
 			for name, set := range map[string]func(string){"name": object.SetName, "namespace": object.SetNamespace} {
-				if _, value := entryNamed(entry, name); value != nil {
+				if _, value := entryNamed(made, name); value != nil {
 					set(value.Value)
 				}
 			}
-			_, behavior := entryNamed(entry, "behavior")
-			s.add(layer{file: file, generated: true, merges: behavior != nil && behavior.Value != "create", given: s.givenTo(dir, file, entry),
-				document: &schemas.Document{Object: object, File: file, Line: entry.Line, Node: entry}})
+			_, behavior := entryNamed(made, "behavior")
+			_ = s.reading(entry{file, field, i}, func() error {
+				s.add(layer{file: file, generated: true, merges: behavior != nil && behavior.Value != "create", given: s.givenTo(dir, file, made),
+					document: &schemas.Document{Object: object, File: file, Line: made.Line, Node: made}})
+				return nil
+			})
 		}
 	}
 }

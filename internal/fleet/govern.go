@@ -111,7 +111,7 @@ func ownRule(d *policy.Definition) Rule {
 // of another nobody knows what its fields are. It is safe for concurrent use.
 func (r *rootChecker) judgeOwn(o *renderedObject, f *facts) (cost policy.Cost) {
 	own := &r.government
-	if own.rules == nil || len(r.checker.report.Rules) == 0 || hasError(f.verdict) {
+	if own.rules == nil || len(r.checker.report.Rules) == 0 || hasError(f.verdict) || o.without != nil && (o.unread() || o.unchanged("")) {
 		return nil
 	}
 	in := policy.Input{Object: r.defaulted(o.Object), Root: r.path}
@@ -196,7 +196,7 @@ func (b *baseline) render(ctx context.Context, root string) map[string]*unstruct
 // judgeAcross applies the repository's rules across pools.
 func (c *checker) judgeAcross() {
 	own := &c.government
-	if len(own.judged) == 0 {
+	if len(own.judged) == 0 || c.lost {
 		return
 	}
 	inputs := make([]policy.Input, len(own.judged))
@@ -331,10 +331,10 @@ func (c *checker) judgeUnused(ignores []*claim) {
 }
 
 // blind says that something was not judged, so that nobody knows what an ignore
-// is for: a root that is not rendered, an object that is not sound, a rule that
+// is for: a sparse checkout, a root that is not rendered, an object that is not sound, a rule that
 // does not compile.
 func (c *checker) blind() bool {
-	return slices.ContainsFunc(c.findings, func(f finding) bool {
+	return c.report.Sparse || slices.ContainsFunc(c.findings, func(f finding) bool {
 		return f.problem.Severity == schemas.SeverityError && rules[f.problem.Rule].Fixed
 	})
 }

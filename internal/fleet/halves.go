@@ -45,14 +45,16 @@ func (c *checker) between() {
 		case len(defined[pool.hubPool]) > 0:
 			hub := defined[pool.hubPool][0]
 			served[hub] = true
-			c.find(pool.subject, pool.problem(RuleHubURLDisagrees, "spec.hubURL", fmt.Sprintf("the HubPool is pushed to %s (%s:%d)", hub.hubURL, hub.file, hub.line)))
+			if !pool.unsure && !c.lost && !anyUnsure(defined[pool.hubPool]) {
+				c.find(pool.subject, pool.problem(RuleHubURLDisagrees, "spec.hubURL", fmt.Sprintf("the HubPool is pushed to %s (%s:%d)", hub.hubURL, hub.file, hub.line)))
+			}
 			c.compareHalves(pool, defined[pool.hubPool])
-		case len(c.hubPools) > 0:
+		case len(c.hubPools) > 0 && !c.lost && !pool.unsure:
 			c.find(pool.subject, pool.problem(RulePoolWithoutHubPool, pool.field, fmt.Sprintf("no HubPool defines hub pool %s", pool.hubPool)))
 		}
 	}
 	c.compareHubs(defined)
-	if len(c.pools) == 0 {
+	if len(c.pools) == 0 || c.lost || slices.ContainsFunc(c.pools, func(p *half) bool { return p.unsure }) {
 		return
 	}
 	for name, hubs := range defined {
@@ -106,7 +108,7 @@ func (c *checker) compareHubs(defined map[string][]*half) {
 	first := map[string]*half{}
 	for _, pool := range c.pools {
 		address, hubs := HubAddress(pool.hubURL), defined[pool.hubPool]
-		if address == "" || len(hubs) > 1 || len(hubs) == 1 && hubs[0].hubURL != "" {
+		if address == "" || len(hubs) > 1 || len(hubs) == 1 && hubs[0].hubURL != "" || pool.unsure || anyUnsure(hubs) {
 			continue
 		}
 		before := first[pool.hubPool]
@@ -128,7 +130,15 @@ func HubAddress(text string) string {
 	return address.String()
 }
 
+// anyUnsure says whether one of the definitions may be otherwise.
+func anyUnsure(hubs []*half) bool {
+	return slices.ContainsFunc(hubs, func(hub *half) bool { return hub.unsure })
+}
+
 func (c *checker) compareHalves(pool *half, hubs []*half) {
+	if pool.unsure || anyUnsure(hubs) {
+		return
+	}
 	// Whichever of them it is: what agrees with one may be as it should.
 	first := hubs[0]
 	above := func(hub *half) bool { return hub.limited && pool.maximum > hub.maximum }

@@ -23,7 +23,6 @@ import (
 	"sigs.k8s.io/kustomize/kyaml/openapi"
 
 	manifests "cloop.dev/cloop/kustomize"
-	"cloop.dev/cloop/schemas"
 )
 
 // kustomizeLock guards kyaml's global OpenAPI schema, which every run of
@@ -44,11 +43,11 @@ func (b *builder) kustomize(ctx context.Context, dir, file string) (*rendering, 
 		}
 		return &rendering{problems: append(s.problems, located(broken(rule, err.Error()), file))}, nil
 	}
-	if s.refused || s.blank {
+	if s.blank {
 		return &rendering{problems: s.problems}, nil
 	}
-	if lost := s.lost(); len(lost) > 0 {
-		return &rendering{problems: lost}, nil
+	if s.refused || len(s.lost()) > 0 {
+		return s.refusedBy(ctx, b, dir, file, nil), nil
 	}
 	out, ok, err := s.inBatches(ctx, b, dir, file)
 	if err != nil {
@@ -57,14 +56,14 @@ func (b *builder) kustomize(ctx context.Context, dir, file string) (*rendering, 
 	if !ok {
 		s.unfold()
 		if err := s.tooMuch(); err != nil {
-			return &rendering{problems: append(s.problems, located(broken(RuleTooLarge, err.Error()), file))}, nil
+			return s.refusedBy(ctx, b, dir, file, err), nil
 		}
 		modern := s.modernized(b)
 		if out, err = s.rendered(b, dir, file, modern); err != nil && len(modern) > 0 {
 			out, err = s.rendered(b, dir, file, nil)
 		}
 		if err != nil {
-			return &rendering{problems: s.explain(ctx, b, dir, file, err)}, nil
+			return s.refusedBy(ctx, b, dir, file, err), nil
 		}
 	}
 	out.batched = ok
@@ -78,6 +77,11 @@ func (s *scan) rendered(b *builder, dir, file string, replaced map[string][]byte
 	if err != nil {
 		return nil, err
 	}
+	return s.objectsOf(run, reused, file), nil
+}
+
+// objectsOf are the objects of a run, with the layers that made them.
+func (s *scan) objectsOf(run *run, reused bool, file string) *rendering {
 	out := &rendering{objects: make([]renderedObject, 0, len(run.objects))}
 	for _, wrong := range run.wrong {
 		out.problems = append(out.problems, located(broken(RuleBuild, wrong.Error()), file))
@@ -87,7 +91,7 @@ func (s *scan) rendered(b *builder, dir, file string, replaced map[string][]byte
 		object.digest, object.reused = &run.objects[i].digest, reused
 		out.objects = append(out.objects, object)
 	}
-	return out, nil
+	return out
 }
 
 // made is an object as kustomize rendered it, and the digest of its text. Several
@@ -116,25 +120,6 @@ func madeOf(resources resmap.ResMap) (objects []made, wrong []error, err error) 
 	return objects, wrong, nil
 }
 
-// explain turns kustomize's error into problems: where the scan has found what
-// is wrong it has better places than kustomize's one long line, and else they are
-// looked for.
-func (s *scan) explain(ctx context.Context, b *builder, dir, file string, err error) []schemas.Problem {
-	if len(s.problems) > 0 {
-		return s.problems
-	}
-	if found := s.malformed(); len(found) > 0 {
-		return found
-	}
-	said := b.withoutDirectory(err)
-	if strings.Contains(said, "already registered id") || strings.Contains(said, "ID conflict") {
-		if found := b.twinsOf(ctx, dir, file); len(found) > 0 {
-			return found
-		}
-	}
-	return []schemas.Problem{s.diagnose(ctx, b, dir, file, said)}
-}
-
 // relate lets objects find those that their values were taken from, also those
 // that are local to the kustomization.
 func (s *scan) relate(objects []renderedObject, file string) {
@@ -146,7 +131,7 @@ func (s *scan) relate(objects []renderedObject, file string) {
 		all[i] = &objects[i]
 	}
 	for i := range s.layers {
-		if l := &s.layers[i]; l.resource() && l.local() {
+		if l := &s.layers[i]; l.resource() && !l.left && l.local() {
 			one := s.object(l.made(), file)
 			all = append(all, &one)
 		}
@@ -242,7 +227,7 @@ type boundedFiles struct {
 	tracked *Tracked
 	// aliased counts the aliases of what is read; nil: nobody does.
 	aliased *aliases
-	// replaced: see run.
+	// replaced: see run. A file without content is not there.
 	replaced map[string][]byte
 }
 
@@ -253,8 +238,11 @@ func (f boundedFiles) isReplaced(name string) bool {
 
 // ReadFile is filesys.FileSystem's.
 func (f boundedFiles) ReadFile(name string) ([]byte, error) {
-	if f.isReplaced(name) {
-		return f.replaced[filepath.Clean(name)], nil
+	if data, replaced := f.replaced[filepath.Clean(name)]; replaced {
+		if data == nil {
+			return nil, fmt.Errorf("read %s: %w", filepath.Base(name), fs.ErrNotExist)
+		}
+		return data, nil
 	}
 	if err := f.tracked.refuse(f.top, name); err != nil {
 		return nil, fmt.Errorf("%s: %w", filepath.Base(name), err)

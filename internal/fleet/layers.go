@@ -34,8 +34,9 @@ type layer struct {
 	// comes before belongs to another base.
 	patch bool
 	from  int
-	// number is its place among the layers.
-	number int
+	// number is its place among the layers, and read that of the file among those
+	// that were read.
+	number, read int
 	// entry of a kustomization that a patch is.
 	entry entry
 	// target selects what a patch applies to; nil: what the document names, and
@@ -49,6 +50,8 @@ type layer struct {
 	// given: pointer → what gives a field of it.
 	generated, merges bool
 	given             map[string]placed
+	// left: it is left out; see leftOut. unread: what it changes is not known.
+	left, unread bool
 }
 
 // entry is an entry of a list in a kustomization.
@@ -64,7 +67,7 @@ func (l *layer) resource() bool { return l.document != nil && !l.patch }
 
 // add appends a layer that changes what the current kustomization has so far.
 func (s *scan) add(l layer) {
-	l.from, l.entry, l.number = s.from, s.entry, len(s.layers)
+	l.from, l.entry, l.number, l.read = s.from, s.entry, len(s.layers), s.reads
 	if l.resource() {
 		l.names, l.namespace = []string{l.document.Object.GetName()}, l.document.Object.GetNamespace()
 	}
@@ -211,6 +214,7 @@ func (s *scan) index() *index {
 	for i := range s.layers {
 		l := &s.layers[i]
 		switch {
+		case l.left:
 		case l.resource():
 			key := l.document.Object.GetKind() + " " + l.named()
 			x.resources[key] = append(x.resources[key], i)
@@ -280,7 +284,7 @@ func (s *scan) sourceOf(obj *unstructured.Unstructured) int {
 	score := 0
 	for i := range s.layers {
 		l := &s.layers[i]
-		if !l.resource() || l.document.Object.GroupVersionKind() != obj.GroupVersionKind() {
+		if !l.resource() || l.left || l.document.Object.GroupVersionKind() != obj.GroupVersionKind() {
 			continue
 		}
 		likeness := 1

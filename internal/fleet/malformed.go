@@ -2,7 +2,6 @@ package fleet
 
 import (
 	"fmt"
-	"maps"
 	"path"
 	"regexp"
 	"slices"
@@ -22,14 +21,14 @@ var errorLine = regexp.MustCompile(`line (\d+): `)
 func (s *scan) syntax(file string, data []byte, err error) {
 	_, found := schemas.Decode(file, data)
 	if found = slices.DeleteFunc(found, func(p schemas.Problem) bool { return p.Rule != schemas.RuleSyntax }); len(found) > 0 {
-		s.problems = append(s.problems, found...)
+		s.report(found...)
 		return
 	}
 	problem := located(broken(schemas.RuleSyntax, strings.TrimPrefix(err.Error(), "yaml: ")), file)
 	if match := errorLine.FindStringSubmatch(err.Error()); match != nil {
 		_, _ = fmt.Sscan(match[1], &problem.Line)
 	}
-	s.problems = append(s.problems, problem)
+	s.report(problem)
 }
 
 // emptyFile is a kustomization that kustomize takes for none.
@@ -39,31 +38,27 @@ func emptyFile(file string) schemas.Problem {
 	return problem
 }
 
-// malformed are problems with the kustomizations themselves, of those that were
-// read.
-func (s *scan) malformed() []schemas.Problem {
-	var found []schemas.Problem
-	for _, dir := range slices.Sorted(maps.Keys(s.directories)) {
-		file := s.directories[dir]
-		for _, candidate := range konfig.RecognizedKustomizationFileNames() {
-			other := path.Join(dir, candidate)
-			if info, err := s.root.Stat(other); err == nil && info.Mode().IsRegular() && other != file {
-				problem := located(broken(RuleBuild, "the directory has another kustomization, "+path.Base(file)), other)
-				problem.Hint = "remove one of the two"
-				found = append(found, problem)
-			}
-		}
-		data, err := readBounded(s.root, file)
-		var document yaml.Node
-		if err != nil || yaml.Unmarshal(data, &document) != nil || len(document.Content) == 0 {
-			continue
-		}
-		found = append(found, wrongFields(file, &document)...)
-		if fields := document.Content[0]; fields.Kind == yaml.MappingNode && !says(fields) {
-			found = append(found, emptyFile(file))
+// malformed are problems with the kustomization of a directory itself: others
+// beside it, fields that kustomize does not know or take, and that it has none.
+func (s *scan) malformed(dir, file string) (others, wrong, empty []schemas.Problem) {
+	for _, candidate := range konfig.RecognizedKustomizationFileNames() {
+		other := path.Join(dir, candidate)
+		if info, err := s.root.Stat(other); err == nil && info.Mode().IsRegular() && other != file {
+			problem := located(broken(RuleBuild, "the directory has another kustomization, "+path.Base(file)), other)
+			problem.Hint = "remove one of the two"
+			others = append(others, problem)
 		}
 	}
-	return found
+	data, err := readBounded(s.root, file)
+	var document yaml.Node
+	if err != nil || yaml.Unmarshal(data, &document) != nil || len(document.Content) == 0 {
+		return others, nil, nil
+	}
+	wrong = wrongFields(file, &document)
+	if fields := document.Content[0]; fields.Kind == yaml.MappingNode && !says(fields) {
+		empty = append(empty, emptyFile(file))
+	}
+	return others, wrong, empty
 }
 
 // nothing is a kustomization that renders nothing.

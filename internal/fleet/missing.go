@@ -11,6 +11,53 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
+// remote is what kustomize takes for a URL or a Git repository and would fetch.
+var remote = regexp.MustCompile(`(?i)^(git::)?((https?|ssh|file|git)://|github\.com[/:]|[a-z][a-z0-9-]*@[^/]*[:/])`)
+
+// free are fields of a kustomization whose text is the author's own and never a
+// reference.
+var free = map[string]bool{
+	"commonAnnotations": true, "commonLabels": true, "labels": true, "metadata": true, "generatorOptions": true,
+	"images": true, "imageTags": true, "vars": true, "replicas": true, "buildMetadata": true, "literals": true, "sourceValue": true,
+}
+
+// refuse refuses the root, for what is wrong with an entry.
+func (s *scan) refuse(file string, entry *yaml.Node, rule, message, remedy string) {
+	s.refused = true
+	problem := broken(rule, message)
+	problem.File, problem.Line, problem.Column, problem.Hint = file, entry.Line, entry.Column, remedy
+	s.report(problem)
+}
+
+// refuseRemote refuses every reference to something outside the repository.
+// kustomize would fetch it over the network, with git or http, from within the
+// hub or the controller. With all, the author's own text is checked too.
+func (s *scan) refuseRemote(file string, node *yaml.Node, all bool) {
+	switch node.Kind {
+	case yaml.ScalarNode:
+		if !remote.MatchString(node.Value) || strings.Contains(node.Value, "\n") {
+			return
+		}
+		s.refused = true
+		problem := broken(RuleRemoteReference, fmt.Sprintf("%q is not in the repository", node.Value))
+		problem.File, problem.Line, problem.Column = file, node.Line, node.Column
+		s.report(problem)
+	case yaml.MappingNode:
+		for i := 0; i+1 < len(node.Content); i += 2 {
+			if all || !free[node.Content[i].Value] {
+				s.refuseRemote(file, node.Content[i+1], all)
+			}
+		}
+	case yaml.AliasNode:
+		// What it names may stand where the text is the author's own.
+		s.refuseRemote(file, node.Alias, all)
+	default:
+		for _, child := range node.Content {
+			s.refuseRemote(file, child, all)
+		}
+	}
+}
+
 // elsewhere is the directory of another repository that a path lies in; empty
 // where it lies in this one.
 func (s *scan) elsewhere(name string) string {
@@ -63,7 +110,7 @@ func (s *scan) missing(file string, entry *yaml.Node, err error) {
 	case reason == outOfRepository:
 		problem.Hint = "copy what it refers to into the repository, and refer to the copy"
 	}
-	s.problems = append(s.problems, problem)
+	s.report(problem)
 }
 
 // unreadable is missing, but passes on an error that ends the scan.

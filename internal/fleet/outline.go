@@ -63,7 +63,7 @@ func (s *scan) resources(name string, data []byte) {
 		return
 	}
 	documents, problems := schemas.Decode(name, data)
-	s.problems = append(s.problems, problems...)
+	s.report(problems...)
 	for i := range documents {
 		s.add(layer{file: name, document: &documents[i]})
 	}

@@ -72,6 +72,7 @@ func selectorMatches(text string, set map[string]string) bool {
 type operation struct {
 	Op    string    `yaml:"op"`
 	Path  string    `yaml:"path"`
+	From  string    `yaml:"from"`
 	Value yaml.Node `yaml:"value"`
 	// line and column of the operation itself.
 	line, column int
@@ -175,7 +176,7 @@ func (s *scan) patch(file string, data []byte, at position, selected *target) {
 		}
 		problem.Line += at.lines
 		problem.Column += at.columns
-		s.problems = append(s.problems, problem)
+		s.report(problem)
 	}
 	for i := range documents {
 		documents[i].Line += at.lines

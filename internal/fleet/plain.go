@@ -44,6 +44,7 @@ func (b *builder) plainRoot(ctx context.Context, at root) (*rendering, error) {
 func (r *rendering) add(other *rendering) {
 	r.objects = append(r.objects, other.objects...)
 	r.problems = append(r.problems, other.problems...)
+	r.partial, r.lost = r.partial || other.partial, r.lost || other.lost
 }
 
 // ended makes a problem of why reading ended. Its error is the context's.
@@ -145,7 +146,7 @@ func plainFile(s *scan, name string) ([]byte, *schemas.Problem, error) {
 // parsed are the documents of one file.
 func parsed(name string, data []byte) *rendering {
 	documents, problems := schemas.Decode(name, data)
-	part := &rendering{problems: problems, objects: make([]renderedObject, 0, len(documents))}
+	part := &rendering{problems: problems, lost: len(problems) > 0, objects: make([]renderedObject, 0, len(documents))}
 	for i := range documents {
 		part.objects = append(part.objects, renderedObject{Rendered: Rendered{Document: documents[i], SourcePath: name}})
 	}
@@ -156,10 +157,12 @@ func parsed(name string, data []byte) *rendering {
 type judged struct {
 	objects  []*facts
 	problems []schemas.Problem
+	// lost: see rendering.
+	lost bool
 }
 
 func (r *rootChecker) judgeAll(out *rendering) *judged {
-	j := &judged{problems: out.problems, objects: make([]*facts, len(out.objects))}
+	j := &judged{problems: out.problems, lost: out.lost, objects: make([]*facts, len(out.objects))}
 	for i := range out.objects {
 		j.objects[i] = r.judgeWith(&out.objects[i], r.variables)
 	}
@@ -203,7 +206,7 @@ func (r *rootChecker) plain(ctx context.Context, b *builder, at root) error {
 			}
 			index := next()
 			if problem != nil {
-				put(index, &judged{problems: []schemas.Problem{*problem}})
+				put(index, &judged{problems: []schemas.Problem{*problem}, lost: true})
 				return nil
 			}
 			judges.Go(func() error {
@@ -226,8 +229,10 @@ func (r *rootChecker) plain(ctx context.Context, b *builder, at root) error {
 		return err
 	}
 	r.broken(end.problems)
+	r.lose(len(end.problems) > 0)
 	for _, part := range parts {
 		r.broken(part.problems)
+		r.lose(part.lost)
 		if !errors.Is(err, errBounds) {
 			for _, f := range part.objects {
 				r.object(f)

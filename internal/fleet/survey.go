@@ -193,11 +193,13 @@ func (s *survey) passed(dir, name string) bool {
 // references notes what a kustomization refers to.
 func (s *survey) references(dir, file string) {
 	data, err := (&scan{root: s.b.root, tracked: s.b.tracked}).read(file)
-	if err != nil {
-		return
-	}
 	var k kustomizationFile
-	if err := yaml.Unmarshal(data, &k); err != nil && k.Kind == "" && len(k.Resources) == 0 {
+	if err == nil {
+		err = yaml.Unmarshal(data, &k)
+	}
+	if err != nil && k.Kind == "" && len(k.Resources) == 0 {
+		// Nobody knows what it refers to.
+		s.b.unsure = true
 		return
 	}
 	s.components[dir] = k.Kind == types.ComponentKind

@@ -128,7 +128,7 @@ func (c *checker) compareSyncs(first, second *facts) {
 	applied, serving := map[string]bool{}, map[string]*facts{}
 	for _, f := range c.applied[first.sync.path] {
 		applied[f.in(first.sync.namespace)] = true
-		if f.half != nil {
+		if f.half != nil && !f.half.unsure {
 			serving[f.half.serves()] = f
 		}
 	}
@@ -138,7 +138,7 @@ func (c *checker) compareSyncs(first, second *facts) {
 			both = append(both, f)
 			continue
 		}
-		if f.half == nil {
+		if f.half == nil || f.half.unsure {
 			continue
 		}
 		if other, ok := serving[f.half.serves()]; ok {

@@ -75,6 +75,7 @@ func (b *builder) findAppliers(ctx context.Context) ([]applier, error) {
 			continue
 		}
 		part := parsed(file, data)
+		b.unsure = b.unsure || part.lost
 		for i := range part.objects {
 			found = part.objects[i].applier(found)
 		}
@@ -90,6 +91,7 @@ func (b *builder) findAppliers(ctx context.Context) ([]applier, error) {
 		for i := range out.objects {
 			found = out.objects[i].applier(found)
 		}
+		b.unsure = b.unsure || len(out.problems) > 0
 		b.keep(dir, out)
 	}
 	return found, nil

@@ -1,11 +1,76 @@
 package fleet
 
 import (
+	"bytes"
+	"context"
 	"errors"
+	"io/fs"
+	"maps"
 	"path"
+	"slices"
 
 	"go.yaml.in/yaml/v3"
 )
+
+func (s *scan) plugins(ctx context.Context, dir, file, field string, list []yaml.Node, depth int) error {
+	for i := range list {
+		if err := s.reading(entry{file, field, i}, func() error { return s.plugin(ctx, dir, file, &list[i], depth) }); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// plugin scans one generator, transformer or validator: a file, a directory or
+// its text. A plugin's configuration may have kustomize load any text in it.
+func (s *scan) plugin(ctx context.Context, dir, file string, entry *yaml.Node, depth int) error {
+	name := path.Join(dir, entry.Value)
+	info, err := s.root.Stat(name)
+	if err == nil && info.IsDir() {
+		before, spans := len(s.layers), maps.Clone(s.spans)
+		err := s.resource(ctx, dir, file, entry, depth, false)
+		added := slices.Clone(s.layers[before:])
+		s.layers, s.spans = s.layers[:before], spans
+		for i := 0; i < len(added) && err == nil; i++ {
+			if of := added[i].whole(); of != nil && of.Node != nil {
+				s.refuseRemote(added[i].file, of.Node, true)
+				err = s.transformer(dir, added[i].file, of.Node)
+			}
+		}
+		return err
+	}
+	text, at := []byte(entry.Value), inside(entry)
+	if err == nil {
+		at = position{}
+		if text, err = s.read(name); err != nil {
+			return s.unreadable(file, entry, err)
+		}
+		file = name
+	}
+	lines := bytes.Split(text, []byte("\n"))
+	decoder := yaml.NewDecoder(bytes.NewReader(text))
+	for {
+		var document yaml.Node
+		if decoder.Decode(&document) != nil {
+			// The end, or text that kustomize cannot read either.
+			return nil //nolint:nilerr // an entry that names no file is the plugin's text itself
+		}
+		if len(document.Content) == 1 && document.Content[0].Kind != yaml.MappingNode {
+			// Neither a file nor the plugin's text: kustomize would look elsewhere.
+			s.missing(file, entry, fs.ErrNotExist)
+			return nil
+		}
+		indentBlocks(&document, lines)
+		at.move(&document)
+		s.twice(file, &document)
+		s.refuseRemote(file, &document, true)
+		s.growth.find(&document, 0)
+		s.growth.added += int64(len(text)) * int64(s.objects())
+		if err := s.transformer(dir, file, &document); err != nil {
+			return err
+		}
+	}
+}
 
 // transformerFile is what is needed of the configuration of a transformer that is
 // built into kustomize.

@@ -3,7 +3,6 @@ package fleet
 import (
 	"context"
 	"fmt"
-	"slices"
 	"strings"
 
 	"go.yaml.in/yaml/v3"
@@ -16,6 +15,8 @@ import (
 // kustomize refuses them.
 type twins struct {
 	problems []schemas.Problem
+	// layers: problem → the second of its two layers.
+	layers []int
 	// told: layers that were.
 	told map[int]bool
 }
@@ -32,20 +33,14 @@ func (l *layer) identity() string {
 	return strings.Join([]string{gvk.Group, gvk.Version, gvk.Kind, namespace, l.named()}, "|")
 }
 
-// twinsOf looks for them in what a root refers to.
-func (b *builder) twinsOf(ctx context.Context, dir, file string) []schemas.Problem {
+// twinsOf looks for them in what a root refers to. The layers are numbered as any
+// scan of the root numbers them.
+func (b *builder) twinsOf(ctx context.Context, dir, file string) *twins {
 	s := &scan{root: b.root, tracked: b.tracked, twins: &twins{told: map[int]bool{}}}
 	if s.visit(ctx, dir, file, 0, 0) != nil {
-		return nil
+		return &twins{}
 	}
-	var found []schemas.Problem
-	for _, problem := range s.twins.problems {
-		known := slices.ContainsFunc(found, func(p schemas.Problem) bool { return p.String() == problem.String() })
-		if !known && len(found) < maxWrong {
-			found = append(found, problem)
-		}
-	}
-	return found
+	return s.twins
 }
 
 // meet adds the layers from one on to those that were seen. entry is what
@@ -69,6 +64,7 @@ func (s *scan) meet(met seen, from int, file string, entry *yaml.Node) {
 		}
 		s.twins.told[i] = true
 		s.twins.problems = append(s.twins.problems, twin(&s.layers[first], l, file, entry))
+		s.twins.layers = append(s.twins.layers, i)
 	}
 }
 

@@ -104,7 +104,7 @@ func TestNothingThatChangesIsSkipped(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got := r.summary("HEAD", "clusters/eu"); got != "1 overlay: no difference" {
+	if got := r.summary("HEAD", "clusters/eu"); got != "1 root: no difference" {
 		t.Fatal(got)
 	}
 	goes := map[string]bool{"clusters/eu/own.yaml": true, "clusters/eu/linked.yaml": true, "shared/one.yaml": true, "linked": true,
@@ -155,7 +155,7 @@ func TestWhatDidNotChangeIsNotRendered(t *testing.T) {
 	r.write(more)
 	r.want("HEAD", oneChanged)
 	r.write(map[string]string{"clusters/us/kustomization.yaml": "resources: [nowhere.yaml, ../../pools/base]\n"})
-	r.want("HEAD", oneChanged+"; 1 overlay not compared")
+	r.want("HEAD", oneChanged+"; 1 root not compared")
 }
 
 func TestPlainDirectories(t *testing.T) {
@@ -165,7 +165,7 @@ func TestPlainDirectories(t *testing.T) {
 		"fleet/kustomized/kustomization.yaml": "resources: [c.txt]\n", "fleet/kustomized/c.txt": executorPool("c", "maxRunners: 1"),
 		"other.txt": "no document\n",
 	})
-	r.want("HEAD", "3 overlays: no difference")
+	r.want("HEAD", "3 roots: no difference")
 	for name, content := range map[string]string{
 		"fleet/deep/b.yml":       executorPool("b", "maxRunners: 2"),
 		"fleet/deep/new.yaml":    executorPool("new", "maxRunners: 2"),
@@ -174,27 +174,27 @@ func TestPlainDirectories(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			r.write(map[string]string{name: content})
-			if got := r.summary("HEAD"); !strings.HasPrefix(got, "1 of 3 overlays differ: 1 ") {
+			if got := r.summary("HEAD"); !strings.HasPrefix(got, "1 of 3 roots differ: 1 ") {
 				t.Error(got)
 			}
 			r.clean()
-			r.want("HEAD", "3 overlays: no difference")
+			r.want("HEAD", "3 roots: no difference")
 		})
 	}
 	plain := newRepo(t, map[string]string{"a.yaml": executorPool("a", "maxRunners: 1")})
 	plain.write(map[string]string{"a.yaml": executorPool("a", "maxRunners: 2")})
-	plain.want("HEAD", "1 of 1 overlay differs: 1 changed (1 raise)")
+	plain.want("HEAD", "1 of 1 root differs: 1 changed (1 raise)")
 	plain.write(map[string]string{"a.yaml": fleettest.Removed})
-	plain.want("HEAD", "1 of 1 overlay differs: 1 removed (1 neutral)")
+	plain.want("HEAD", "1 of 1 root differs: 1 removed (1 neutral)")
 	// What applies the whole repository still does when there are overlays in it.
 	plain.clean()
 	plain.write(map[string]string{"a.yaml": fleettest.Removed, "b.yaml": executorPool("b", "maxRunners: 1"),
 		"clusters/eu/kustomization.yaml": "resources: [c.yaml]\n", "clusters/eu/c.yaml": executorPool("c", "maxRunners: 1")})
-	plain.want("HEAD", "2 of 2 overlays differ: 2 added, 1 removed (1 destructive, 2 raise)")
+	plain.want("HEAD", "2 of 2 roots differ: 2 added, 1 removed (1 destructive, 2 raise)")
 	plain.commit("Mix", nil)
-	plain.want("HEAD", "2 overlays: no difference")
+	plain.want("HEAD", "2 roots: no difference")
 	plain.write(map[string]string{"b.yaml": executorPool("b", "maxRunners: 2")})
-	plain.want("HEAD", "1 of 2 overlays differ: 1 changed (1 raise)")
+	plain.want("HEAD", "1 of 2 roots differ: 1 changed (1 raise)")
 }
 
 // Plain directories beside each other are clusters of their own.
@@ -202,13 +202,13 @@ func TestPlainDirectoriesOfClusters(t *testing.T) {
 	t.Parallel()
 	r := newRepo(t, map[string]string{"clusters/eu/pools.yaml": executorPool("gpu", "maxRunners: 1"),
 		"clusters/us/pools.yaml": executorPool("gpu", "maxRunners: 1"), "hub/p.yaml": hubPool("gpu", "maxRunners: 8")})
-	r.want("HEAD", "3 overlays: no difference")
+	r.want("HEAD", "3 roots: no difference")
 	r.write(map[string]string{"clusters/eu/pools.yaml": executorPool("gpu", "maxRunners: 2"), "clusters/ap/pools.yaml": executorPool("gpu", "maxRunners: 1")})
-	r.want("HEAD", "2 of 4 overlays differ: 1 added, 1 changed (2 raise)")
+	r.want("HEAD", "2 of 4 roots differ: 1 added, 1 changed (2 raise)")
 	for path, want := range map[string]string{
-		"clusters/eu": "1 of 1 overlay differs: 1 changed (1 raise)",
-		"clusters/ap": "1 of 1 overlay differs: 1 added (1 raise)",
-		"clusters/us": "1 overlay: no difference",
+		"clusters/eu": "1 of 1 root differs: 1 changed (1 raise)",
+		"clusters/ap": "1 of 1 root differs: 1 added (1 raise)",
+		"clusters/us": "1 root: no difference",
 	} {
 		if got := r.summary("HEAD", path); got != want {
 			t.Errorf("of %s: %s, want %s", path, got, want)
@@ -222,10 +222,10 @@ func TestPathsNarrowTheComparison(t *testing.T) {
 	r.write(map[string]string{"pools/base/gpu.yaml": executorPool("gpu", "maxRunners: 5")})
 	r.write(more)
 	for path, want := range map[string]string{
-		"clusters":    "2 of 2 overlays differ: 2 changed (2 raise)",
-		"clusters/us": "1 of 1 overlay differs: 1 changed (1 raise)",
-		"hub":         "1 of 1 overlay differs: 1 changed (1 raise)",
-		"docs":        "error: nothing to compare in docs: neither revision has an overlay there; name a directory that has a kustomization",
+		"clusters":    "2 of 2 roots differ: 2 changed (2 raise)",
+		"clusters/us": "1 of 1 root differs: 1 changed (1 raise)",
+		"hub":         "1 of 1 root differs: 1 changed (1 raise)",
+		"docs":        "error: nothing to compare in docs: neither revision has a root there; name a directory with a kustomization, or with pools",
 	} {
 		if got := r.summary("HEAD", path); got != want {
 			t.Errorf("of %s: %s, want %s", path, got, want)
@@ -401,7 +401,7 @@ func TestVariablesOfTheRepository(t *testing.T) {
 	files["pools/base/gpu.yaml"] = executorPool("gpu", "maxRunners: ${COUNT:=1}")
 	files["syncs/eu.yaml"] = sync("4")
 	r := newRepo(t, files)
-	r.want("HEAD", "4 overlays: no difference")
+	r.want("HEAD", "4 roots: no difference")
 	r.write(map[string]string{"syncs/eu.yaml": sync("6")})
 	report, err := r.compare("HEAD")
 	if err != nil {

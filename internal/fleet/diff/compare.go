@@ -113,15 +113,30 @@ func (c *comparison) overlays(ctx context.Context) ([]string, error) {
 	c.was.Adopt(c.now)
 	slices.Sort(all)
 	all = slices.Compact(all)
+	whole := slices.Clone(all)
 	all = slices.DeleteFunc(all, func(overlay string) bool {
 		return !c.wanted(overlay) || c.head.inModule(overlay)
 	})
 	for _, name := range c.options.Paths {
 		if !slices.ContainsFunc(all, func(overlay string) bool { return inside(overlay, name) || inside(name, overlay) }) {
-			return nil, fmt.Errorf("nothing to compare in %s: neither revision has an overlay there; name a directory that has a kustomization", name)
+			return nil, c.nothingIn(name, whole)
 		}
 	}
 	return all, nil
+}
+
+// nothingIn says why there is nothing to compare in a path, and what to name.
+func (c *comparison) nothingIn(name string, roots []string) error {
+	for _, root := range roots {
+		for _, f := range []files{c.head, c.base} {
+			for dependency := range closureOf(f, root).names {
+				if inside(dependency, name) && f.lstat(dependency) == regular {
+					return fmt.Errorf("nothing to compare in %s by itself: it is a part of other roots, such as %s; name one of those, or no path for all", name, root)
+				}
+			}
+		}
+	}
+	return fmt.Errorf("nothing to compare in %s: neither revision has a root there; name a directory with a kustomization, or with pools", name)
 }
 
 func (c *comparison) wanted(overlay string) bool {
@@ -310,7 +325,7 @@ func anotherRepository(file string) schemas.Problem {
 	return schemas.Problem{
 		Rule: fleet.RuleMissingReference, Severity: schemas.SeverityError, File: file,
 		Message: "it is another repository, such as a submodule, whose files no sync fetches",
-		Hint:    "copy what the overlay needs of it into this repository",
+		Hint:    "copy what the root needs of it into this repository",
 	}
 }
 

@@ -132,8 +132,8 @@ func (r *repo) want(base, want string) {
 }
 
 const (
-	noDifference = "3 overlays: no difference"
-	oneChanged   = "1 of 3 overlays differ: 1 changed (1 raise)"
+	noDifference = "3 roots: no difference"
+	oneChanged   = "1 of 3 roots differ: 1 changed (1 raise)"
 )
 
 // more raises the hub's maximum.
@@ -149,7 +149,7 @@ func TestTheWorkTreeIsComparedAsItIs(t *testing.T) {
 	r.want("HEAD", oneChanged)
 	r.write(map[string]string{"clusters/us/kustomization.yaml": fleettest.Removed,
 		"clusters/asia/kustomization.yaml": "resources: [../../pools/base]\n"})
-	r.want("HEAD", "3 of 4 overlays differ: 1 added, 1 removed, 1 changed (2 raise, 1 neutral)")
+	r.want("HEAD", "3 of 4 roots differ: 1 added, 1 removed, 1 changed (2 raise, 1 neutral)")
 }
 
 // Neither the index nor anything else of the repository is written to, and
@@ -201,8 +201,8 @@ func TestNamesOfTheBase(t *testing.T) {
 	r.commit("More", more)
 	r.git("merge", "-q", "--no-ff", "-m", "Merge", "side")
 	r.git("branch", "-q", "--set-upstream-to=side", "main")
-	merge := "1 of 3 overlays differ: 1 added, 1 removed (1 destructive, 1 raise)"
-	whole := "2 of 3 overlays differ: 1 added, 1 removed, 1 changed (1 destructive, 2 raise)"
+	merge := "1 of 3 roots differ: 1 added, 1 removed (1 destructive, 1 raise)"
+	whole := "2 of 3 roots differ: 1 added, 1 removed, 1 changed (1 destructive, 2 raise)"
 	for base, want := range map[string]string{
 		"HEAD": noDifference, "@": noDifference, "main": noDifference, "refs/heads/main": noDifference, "heads/main": noDifference,
 		"HEAD~1": merge, "HEAD^": merge, "HEAD^1": merge, "main~": merge, "HEAD^0": noDifference,
@@ -219,7 +219,7 @@ func TestNamesOfTheBase(t *testing.T) {
 	r.want(first[:9], whole)
 	// A merge commit as the base is that commit, not where the lines part.
 	r.git("checkout", "-q", "side")
-	r.want("main", "1 of 3 overlays differ: 1 changed (1 lower)")
+	r.want("main", "1 of 3 roots differ: 1 changed (1 lower)")
 }
 
 func TestABaseThatIsNotHere(t *testing.T) {
@@ -310,7 +310,7 @@ func TestFork(t *testing.T) {
 	fork.git("fetch", "-q", "upstream")
 	fork.want("origin/main", oneChanged)
 	// Exactly that commit, so what only it has counts as taken back.
-	fork.want("upstream/main", "2 of 3 overlays differ: 1 added, 1 removed, 1 changed (1 destructive, 2 raise)")
+	fork.want("upstream/main", "2 of 3 roots differ: 1 added, 1 removed, 1 changed (1 destructive, 2 raise)")
 	fork.want(fork.git("merge-base", "HEAD", "upstream/main"), oneChanged)
 	shallow := upstream.clone("--depth=1")
 	shallow.git("remote", "add", "fork", "file://"+fork.dir)
@@ -326,9 +326,9 @@ func TestSecondWorkTree(t *testing.T) {
 	second := &repo{t, filepath.Clean(dir)}
 	t.Cleanup(func() { _ = os.RemoveAll(dir) })
 	second.want("HEAD", noDifference)
-	second.want("main", "1 of 3 overlays differ: 1 changed (1 lower)")
+	second.want("main", "1 of 3 roots differ: 1 changed (1 lower)")
 	second.git("config", "extensions.worktreeConfig", "true")
-	second.want("main", "1 of 3 overlays differ: 1 changed (1 lower)")
+	second.want("main", "1 of 3 roots differ: 1 changed (1 lower)")
 	if err := os.RemoveAll(filepath.Join(r.dir, ".git", "worktrees")); err != nil {
 		t.Fatal(err)
 	}
@@ -349,7 +349,7 @@ func TestWithoutAWorkTree(t *testing.T) {
 	empty.write(fleetFiles())
 	empty.want("main", "error: main is not there: the repository has no commit yet: commit first, and compare the next change")
 	empty.git("commit", "-q", "--allow-empty", "-m", "Nothing")
-	empty.want("main", "3 of 3 overlays differ: 3 added (3 raise)")
+	empty.want("main", "3 of 3 roots differ: 3 added (3 raise)")
 }
 
 // go-git reads no such repository; the git program does.
@@ -361,7 +361,7 @@ func TestSHA256Repository(t *testing.T) {
 	r.want("HEAD~1", oneChanged)
 	r.want("nowhere", "error: there is no revision nowhere here: correct --base, or run `git fetch origin` where the remote has it")
 	r.write(map[string]string{"clusters/eu/kustomization.yaml": "resources: [../../pools/base]\nnamePrefix: x-\n"})
-	r.want("HEAD", "1 of 3 overlays differ: 1 added, 1 removed (1 destructive, 1 raise)")
+	r.want("HEAD", "1 of 3 roots differ: 1 added, 1 removed (1 destructive, 1 raise)")
 }
 
 func TestPartialClone(t *testing.T) {
@@ -403,8 +403,8 @@ func TestSubmodule(t *testing.T) {
 		t.Fatal(err)
 	}
 	text := everything(t, report)
-	if report.Summary != "3 overlays: no difference; 1 overlay not compared" ||
-		!strings.Contains(text, "vendor/pools: it is another repository, such as a submodule, whose files no sync fetches (copy what the overlay needs of it into this repository)") {
+	if report.Summary != "3 roots: no difference in 2, 1 not compared" ||
+		!strings.Contains(text, "vendor/pools: it is another repository, such as a submodule, whose files no sync fetches (copy what the root needs of it into this repository)") {
 		t.Error(text)
 	}
 }
@@ -429,7 +429,7 @@ func TestARevisionThatDoesNotBuild(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got := everything(t, report); report.Summary != oneChanged+"; 1 overlay not compared" || report.ExitCode() != 1 ||
+	if got := everything(t, report); report.Summary != oneChanged+"; 1 root not compared" || report.ExitCode() != 1 ||
 		!strings.Contains(got, "clusters/eu\n  not compared: the work tree cannot be rendered, `cloop fleet check` shows all\n    clusters/eu/kustomization.yaml:1:13: nowhere.yaml: no such file or directory") {
 		t.Error(got)
 	}

@@ -59,7 +59,7 @@ func TestHostileTrees(t *testing.T) {
 	}
 	for _, order := range [][][2]string{entries, append(entries[len(entries)-3:len(entries):len(entries)], entries[:len(entries)-3]...)} {
 		commit := r.git("commit-tree", "-m", "Hostile", r.tree(order...))
-		if got := r.summary(commit); !strings.HasSuffix(got, "overlays: no difference") {
+		if got := r.summary(commit); !strings.HasSuffix(got, "roots: no difference") {
 			t.Error(got)
 		}
 	}
@@ -93,37 +93,37 @@ func TestHostileWorkTrees(t *testing.T) {
 			if err := syscall.Mkfifo(filepath.Join(r.dir, "hub/gpu.yaml"), 0o600); err != nil {
 				t.Fatal(err)
 			}
-		}, "3 overlays: no difference; 1 overlay not compared"},
+		}, "3 roots: no difference in 2, 1 not compared"},
 		"a pipe for a kustomization": {func(r *repo) {
 			r.write(map[string]string{"hub/kustomization.yaml": fleettest.Removed})
 			if err := syscall.Mkfifo(filepath.Join(r.dir, "hub/kustomization.yaml"), 0o600); err != nil {
 				t.Fatal(err)
 			}
-		}, "3 overlays: no difference; 1 overlay not compared"},
+		}, "3 roots: no difference in 2, 1 not compared"},
 		"a loop": {func(r *repo) {
 			r.write(map[string]string{"hub/gpu.yaml": fleettest.Removed})
 			r.write(map[string]string{"hub/gpu.yaml": fleettest.Symlink("gpu.yaml")})
-		}, "3 overlays: no difference; 1 overlay not compared"},
+		}, "3 roots: no difference in 2, 1 not compared"},
 		"a way out": {func(r *repo) {
 			r.write(map[string]string{"hub/gpu.yaml": fleettest.Removed})
 			r.write(map[string]string{"hub/gpu.yaml": fleettest.Symlink("../../../../../../../etc/passwd")})
-		}, "3 overlays: no difference; 1 overlay not compared"},
+		}, "3 roots: no difference in 2, 1 not compared"},
 		"a circle": {func(r *repo) {
 			r.write(map[string]string{"pools/base/kustomization.yaml": "resources: [gpu.yaml, ../../clusters/eu]\n"})
-		}, "3 overlays: no difference; 2 overlays not compared"},
+		}, "3 roots: no difference in 1, 2 not compared"},
 		"a huge file": {func(r *repo) {
 			r.write(map[string]string{"hub/gpu.yaml": strings.Repeat("# x\n", 2<<20)})
-		}, "3 overlays: no difference; 1 overlay not compared"},
+		}, "3 roots: no difference in 2, 1 not compared"},
 		"no UTF-8": {func(r *repo) {
 			r.write(map[string]string{"hub/gpu.yaml": "\xff\xfe\x00a"})
-		}, "3 overlays: no difference; 1 overlay not compared"},
+		}, "3 roots: no difference in 2, 1 not compared"},
 		"aliases": {func(r *repo) {
 			bomb := "a: &a [x, x, x, x, x, x, x, x, x]\n"
 			for c := 'b'; c < 'k'; c++ {
 				bomb += fmt.Sprintf("%c: &%c [*%c, *%c, *%c, *%c, *%c, *%c, *%c, *%c]\n", c, c, c-1, c-1, c-1, c-1, c-1, c-1, c-1, c-1)
 			}
 			r.write(map[string]string{"hub/gpu.yaml": bomb})
-		}, "3 overlays: no difference; 1 overlay not compared"},
+		}, "3 roots: no difference in 2, 1 not compared"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			r := newRepo(t, fleetFiles())
@@ -137,7 +137,7 @@ func TestHostileWorkTrees(t *testing.T) {
 			}
 			r.git("add", "-A")
 			r.git("commit", "-q", "-m", "Hostile")
-			if got := r.summary("HEAD"); !strings.HasSuffix(got, "overlays: no difference") {
+			if got := r.summary("HEAD"); !strings.HasSuffix(got, "roots: no difference") {
 				t.Error(got)
 			}
 		})

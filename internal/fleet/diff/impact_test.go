@@ -107,7 +107,7 @@ func TestImpactSaysWhatIsNotKnown(t *testing.T) {
 		note       string
 	}{
 		{"no hub", "ExecutorPool", func(l *diff.Live) { l.Hub = nil; l.Notes = []string{"the hub could not be read: no token"} }, "about: retires 2 idle runners, touches 0 busy", "the hub could not be read: no token"},
-		{"no syncs", "ExecutorPool", func(l *diff.Live) { l.Clusters[0].Syncs, l.Clusters[0].Name = nil, "other" }, "about: retires 2 idle runners, touches 0 busy", "which overlay cluster other applies is not known"},
+		{"no syncs", "ExecutorPool", func(l *diff.Live) { l.Clusters[0].Syncs, l.Clusters[0].Name = nil, "other" }, "about: retires 2 idle runners, touches 0 busy", "which root cluster other applies is not known"},
 		{"another overlay's cluster", "ExecutorPool", func(l *diff.Live) { l.Clusters[0].Syncs[0].Spec.Path = "clusters/us" }, "", ""},
 		{"not there yet", "ExecutorPool", func(l *diff.Live) { l.Clusters[0].Pools = nil }, "", "cluster eu does not have pools/gpu yet"},
 		{"nothing was asked", "ExecutorPool", func(l *diff.Live) { *l = diff.Live{} }, "", ""},

@@ -79,7 +79,7 @@ func (l *lives) executorPool(overlay *Overlay, o *Object) {
 		cluster := &l.live.Clusters[i]
 		applies, known := cluster.applies(overlay.Path)
 		if !known {
-			l.report.note("which overlay cluster %s applies is not known: it has no PoolSync that can be read, so its pools are matched by their names", cluster.Name)
+			l.report.note("which root cluster %s applies is not known: it has no PoolSync that can be read, so its pools are matched by their names", cluster.Name)
 		} else if !applies {
 			continue
 		}

@@ -267,7 +267,7 @@ func TestCommentsFit(t *testing.T) {
 	if len(data) > output.MaxComment || shown < 100 || !strings.Contains(string(data), fmt.Sprintf("**Left out here: %d pools; `cloop fleet diff --base main` shows all.**", 600-shown)) {
 		t.Errorf("%d bytes, %d pools shown: %.400s", len(data), shown, data)
 	}
-	if !strings.HasPrefix(string(data), diff.Marker+"\n## 🔄 Fleet diff: 600 changes\n\n600 of 600 overlays differ") {
+	if !strings.HasPrefix(string(data), diff.Marker+"\n## 🔄 Fleet diff: 600 changes\n\n600 of 600 roots differ") {
 		t.Errorf("it begins with %.200s", data)
 	}
 	// A pool that is too large alone is cut, not hidden.

@@ -268,10 +268,15 @@ func (r *Report) summary() string {
 	}
 	failed := ""
 	if c.Failed > 0 {
-		failed = fmt.Sprintf("; %s not compared", count.Of(c.Failed, "overlay"))
+		failed = fmt.Sprintf("; %s not compared", count.Of(c.Failed, "root"))
 	}
-	if len(parts) == 0 {
-		return fmt.Sprintf("%s: no difference%s", count.Of(c.Overlays, "overlay"), failed)
+	switch compared := c.Overlays - c.Failed; {
+	case len(parts) == 0 && c.Failed == 0:
+		return count.Of(c.Overlays, "root") + ": no difference"
+	case len(parts) == 0 && compared == 0:
+		return count.Of(c.Overlays, "root") + ": none compared"
+	case len(parts) == 0:
+		return fmt.Sprintf("%s: no difference in %d, %d not compared", count.Of(c.Overlays, "root"), compared, c.Failed)
 	}
 	var classes []string
 	for _, class := range []struct {
@@ -282,14 +287,14 @@ func (r *Report) summary() string {
 			classes = append(classes, fmt.Sprintf("%d %s", class.n, class.what))
 		}
 	}
-	return fmt.Sprintf("%d of %s: %s (%s)%s", c.Differ, overlaysDiffer(c.Overlays), strings.Join(parts, ", "), strings.Join(classes, ", "), failed)
+	return fmt.Sprintf("%d of %s: %s (%s)%s", c.Differ, rootsDiffer(c.Overlays), strings.Join(parts, ", "), strings.Join(classes, ", "), failed)
 }
 
-func overlaysDiffer(n int) string {
+func rootsDiffer(n int) string {
 	if n == 1 {
-		return "1 overlay differs"
+		return "1 root differs"
 	}
-	return fmt.Sprintf("%d overlays differ", n)
+	return fmt.Sprintf("%d roots differ", n)
 }
 
 // objects calls a function for each object that differs.

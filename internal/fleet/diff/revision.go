@@ -132,16 +132,27 @@ func (r *repository) foreign() bool {
 	return format != "" && !strings.EqualFold(format, "sha1") || references != "" && !strings.EqualFold(references, "files")
 }
 
-// notes are what a reader must know of the work tree.
-func (r *repository) notes() []string {
+// Sparse says whether the work tree at a directory has only a part of what is
+// committed, as far as Git says so.
+func Sparse(dir string) bool {
+	r := &repository{dir: dir}
+	return r.find() == nil && r.sparse()
+}
+
+func (r *repository) sparse() bool {
 	sparse := r.settings.Section("core").Option("sparsecheckout")
 	if text, err := os.ReadFile(filepath.Join(r.dot, "config.worktree")); err == nil {
 		own := gitconfig.New()
-		if gitconfig.NewDecoder(bytes.NewReader(text)).Decode(own) == nil {
+		if gitconfig.NewDecoder(bytes.NewReader(text)).Decode(own) == nil && own.Section("core").HasOption("sparsecheckout") {
 			sparse = own.Section("core").Option("sparsecheckout")
 		}
 	}
-	if strings.EqualFold(sparse, "true") {
+	return strings.EqualFold(sparse, "true")
+}
+
+// notes are what a reader must know of the work tree.
+func (r *repository) notes() []string {
+	if r.sparse() {
 		return []string{"the checkout is sparse, and what is not checked out counts as removed: run `git sparse-checkout disable` for the whole answer"}
 	}
 	return nil

@@ -37,6 +37,9 @@ func github(result *Result, _ Options) ([]byte, error) {
 	if reason != "" {
 		b.WriteString(command("error", "Fleet check", reason))
 	}
+	if note := result.sparse(); note != "" {
+		b.WriteString(command("notice", "Fleet check", note))
+	}
 	if note := shown.note(); note != "" {
 		b.WriteString(command("notice", "Fleet check", note))
 	}

@@ -60,6 +60,9 @@ func gitlab(result *Result, _ Options) ([]byte, error) {
 	if note := result.bears(); note != "" {
 		violations = append(violations, remark("ignored", note, gitlabNote))
 	}
+	if note := result.sparse(); note != "" {
+		violations = append(violations, remark("sparse", note, gitlabNote))
+	}
 	if note := shown.note(); note != "" {
 		violations = append(violations, remark("left-out", note, gitlabNote))
 	}

@@ -36,6 +36,9 @@ func markdown(result *Result, _ Options) ([]byte, error) {
 	if note := result.bears(); note != "" {
 		paragraphs = append(paragraphs, prose(note))
 	}
+	if note := result.sparse(); note != "" {
+		paragraphs = append(paragraphs, prose(note))
+	}
 	if note := shown.note(); note != "" {
 		paragraphs = append(paragraphs, "**"+prose(note)+"**")
 	}
@@ -55,11 +58,11 @@ func markdownTitle(result *Result) string {
 	case result.Verdict == Unsound:
 		return "❌ Fleet check: " + t.String()
 	case t.total() > 0:
-		return "✅ Fleet check: all is well, with " + t.String()
+		return "✅ Fleet check: " + result.well() + ", with " + t.String()
 	case result.Report.Pools == 0:
-		return "✅ Fleet check: all is well, but there is no pool"
+		return "✅ Fleet check: " + result.well() + ", but there is no pool"
 	}
-	return "✅ Fleet check: all is well"
+	return "✅ Fleet check: " + result.well()
 }
 
 // markdownSize is the size of a group, or of so much of it that it is too much.

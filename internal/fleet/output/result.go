@@ -179,6 +179,23 @@ func (r *Result) bears() string {
 	return fmt.Sprintf("%s ignored, for reasons that the repository gives; cloop fleet check -o json lists them", count(len(r.Report.Suppressed), "finding"))
 }
 
+// sparse says that not all that is committed was there to be checked; empty where
+// it was.
+func (r *Result) sparse() string {
+	if !r.Report.Sparse {
+		return ""
+	}
+	return "the checkout is sparse, and what is not checked out was not checked: for the whole answer run `git sparse-checkout disable`, or `git sparse-checkout add DIR` for what is to be checked too"
+}
+
+// well is the answer where nothing is wrong.
+func (r *Result) well() string {
+	if r.Report.Sparse {
+		return "all is well that is checked out"
+	}
+	return "all is well"
+}
+
 func (r *Result) answer() string {
 	switch {
 	case len(r.Report.Problems) > 0:
@@ -187,9 +204,9 @@ func (r *Result) answer() string {
 	case r.Verdict == Unanswered:
 		return r.looked()
 	case r.Report.Pools == 0:
-		return r.looked() + ": all is well, but none of them is a pool"
+		return r.looked() + ": " + r.well() + ", but none of them is a pool"
 	}
-	return r.looked() + ": all is well"
+	return r.looked() + ": " + r.well()
 }
 
 func count(n int, noun string) string {

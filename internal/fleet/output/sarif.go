@@ -153,6 +153,9 @@ func sarifInvocationOf(result *Result, shown excerpt) sarifInvocation {
 	if reason := result.reason(); reason != "" {
 		invocation.Notifications = append(invocation.Notifications, sarifNotification{"error", sarifText(reason)})
 	}
+	if note := result.sparse(); note != "" {
+		invocation.Notifications = append(invocation.Notifications, sarifNotification{"note", sarifText(note)})
+	}
 	if note := shown.note(); note != "" {
 		invocation.Notifications = append(invocation.Notifications, sarifNotification{"note", sarifText(note)})
 	}

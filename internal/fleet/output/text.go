@@ -22,6 +22,9 @@ func text(result *Result, options Options) ([]byte, error) {
 		}
 		b.WriteString(logged(line+" ["+visible(problem.Rule)+"]") + "\n")
 	}
+	if note := result.sparse(); note != "" {
+		b.WriteString("note: " + note + "\n")
+	}
 	if result.failure == nil {
 		b.WriteString(result.Summary() + "\n")
 	}

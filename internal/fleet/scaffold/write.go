@@ -14,7 +14,11 @@ import (
 )
 
 // OccupiedError names files that are there already.
-type OccupiedError struct{ Paths []string }
+type OccupiedError struct {
+	Paths []string
+	// NoDirectories says that the paths are of directories, and what is there is none.
+	NoDirectories bool
+}
 
 // Error names the first few.
 func (e *OccupiedError) Error() string {
@@ -23,7 +27,14 @@ func (e *OccupiedError) Error() string {
 	if more := len(e.Paths) - len(shown); more > 0 {
 		text += fmt.Sprintf(" and %d more", more)
 	}
-	return text + " are there already; nothing was written: name an empty directory, or move them away"
+	are, them := "are", "them"
+	if len(e.Paths) == 1 {
+		are, them = "is", "it"
+	}
+	if e.NoDirectories {
+		return fmt.Sprintf("%s %s there and no directory, which a fleet repository needs there; nothing was written: rename %s, or name another directory", text, are, them)
+	}
+	return fmt.Sprintf("%s %s there already; nothing was written: name an empty directory, or move %s away", text, are, them)
 }
 
 // keeps are files that a new repository of a forge has, and that nothing
@@ -44,6 +55,9 @@ func Write(dir string, files map[string][]byte) (written, kept []string, err err
 	}
 	defer func() { err = errors.Join(err, root.Close()) }()
 	names := slices.Sorted(maps.Keys(files))
+	if obstacles := obstacles(root, names); len(obstacles) > 0 {
+		return nil, nil, &OccupiedError{Paths: obstacles, NoDirectories: true}
+	}
 	var occupied []string
 	for _, name := range names {
 		switch _, err := root.Lstat(filepath.FromSlash(name)); {
@@ -67,6 +81,20 @@ func Write(dir string, files map[string][]byte) (written, kept []string, err err
 		}
 	}
 	return written, kept, nil
+}
+
+// obstacles are what is there and no directory where one of the files needs one.
+func obstacles(root *os.Root, names []string) (found []string) {
+	for _, name := range names {
+		for dir := path.Dir(name); dir != "."; dir = path.Dir(dir) {
+			// A link may lead to a directory.
+			if info, err := root.Stat(filepath.FromSlash(dir)); err == nil && !info.IsDir() {
+				found = append(found, dir)
+			}
+		}
+	}
+	slices.Sort(found)
+	return slices.Compact(found)
 }
 
 // write makes one file and the directories above it, and returns what it made.

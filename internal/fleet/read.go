@@ -1,0 +1,76 @@
+package fleet
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"syscall"
+)
+
+// Bounds on what one root may read. kustomize reads a base once for every time
+// it is referred to, so a chain of directories that each name the next one twice
+// doubles with every link; the bounds hold for that as well.
+const (
+	maxVisits     = 500
+	maxNesting    = 32
+	maxFile       = 4 << 20
+	maxRootBytes  = 32 << 20
+	maxPlainFiles = 20_000
+)
+
+var (
+	errBounds = errors.New("beyond the bounds")
+	// errFile is one file beyond them, which says nothing of the others.
+	errFile = fmt.Errorf("a file %w", errBounds)
+	// errNoFile is a directory, a FIFO, a device or a socket.
+	errNoFile = errors.New("it is no regular file")
+)
+
+// readBounded reads a file that is not too large. It waits for nobody: what is
+// no file, such as a FIFO, is an error.
+func readBounded(root *os.Root, name string) ([]byte, error) {
+	file, err := root.OpenFile(name, os.O_RDONLY|syscall.O_NONBLOCK, 0)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = file.Close() }()
+	info, err := file.Stat()
+	if err != nil {
+		return nil, err
+	}
+	switch {
+	case !info.Mode().IsRegular():
+		return nil, errNoFile
+	case info.Size() > maxFile:
+		return nil, fmt.Errorf("%w: %s is larger than %d MiB", errFile, name, maxFile>>20)
+	}
+	// It may grow meanwhile.
+	return io.ReadAll(io.LimitReader(file, maxFile))
+}
+
+// read reads a file within the bounds.
+func (s *scan) read(name string) ([]byte, error) {
+	if err := s.tracked.refuse(s.root.Name(), filepath.Join(s.root.Name(), filepath.FromSlash(name))); err != nil {
+		return nil, err
+	}
+	data, known := s.replaced[name]
+	if !known {
+		var err error
+		if data, err = readBounded(s.root, name); err != nil {
+			return nil, err
+		}
+	}
+	s.reads++
+	if s.bytes += int64(len(data)); s.bytes > maxRootBytes {
+		return nil, fmt.Errorf("%w: what is read for this root is together larger than %d MiB", errBounds, maxRootBytes>>20)
+	}
+	if valuesIn(data) > maxValues {
+		return nil, fmt.Errorf("%w: %s has more than %d values", errFile, name, maxValues)
+	}
+	s.growth.references += int64(bytes.Count(data, []byte("$(")))
+	s.comments.note(name, data)
+	return data, s.aliased.add(name, data)
+}
