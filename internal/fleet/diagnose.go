@@ -48,10 +48,11 @@ type diagnosis struct {
 // Bounds on the search for what is wrong: how often a root is rendered, and for
 // how long, for all roots of a check together.
 const (
-	maxTries     = 400
 	maxDiagnosis = 10 * time.Second
 	maxSteps     = 100_000
 )
+
+var maxTries = 200
 
 // diagnosed is a step that was found: an overlay that says the same, and has the
 // same step, need not be searched.
@@ -75,7 +76,7 @@ func (s *scan) refusedBy(ctx context.Context, b *builder, dir, file string, refu
 	}
 	d.stated()
 	d.malformed()
-	if !d.over(ctx) && d.count <= maxSteps {
+	if d.count <= maxSteps {
 		d.evident(ctx)
 	}
 	out := &rendering{}

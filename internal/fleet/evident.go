@@ -43,7 +43,7 @@ func (d *diagnosis) evident(ctx context.Context) {
 		}
 	}
 	for i, it := range d.items {
-		if i%256 == 0 && d.over(ctx) {
+		if i%256 == 0 && ctx.Err() != nil {
 			return
 		}
 		e.item(it)
@@ -62,7 +62,12 @@ type evidence struct {
 	resources []*layer
 	// namespaces are those that kustomizations give.
 	namespaces map[string]bool
+	// compared counts how often a target was held to a resource.
+	compared int
 }
+
+// maxCompared bounds it: beyond, what has no path is left to the search.
+const maxCompared = 2_000_000
 
 func (e *evidence) item(it *item) {
 	switch it.field {
@@ -269,6 +274,9 @@ func (e *evidence) subjects(l *layer) (subjects []*layer) {
 	}
 	// One that lacks the path is enough; the first few stand for all.
 	const few = 50
+	if e.compared += len(among); e.compared > maxCompared {
+		return nil
+	}
 	for _, r := range among {
 		if r.number >= l.from && r.number < l.number && !r.generated && !r.left && len(subjects) < few && l.target.selects(r.document.Object, r.names[0]) {
 			subjects = append(subjects, r)

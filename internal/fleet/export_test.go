@@ -14,6 +14,14 @@ func SetBatches(size, from int) (undo func()) {
 	return func() { batchSize, batchFrom = beforeSize, beforeFrom }
 }
 
+// SetTries bounds how often the search for what kustomize refuses renders a root;
+// it returns what undoes it.
+func SetTries(tries int) (undo func()) {
+	before := maxTries
+	maxTries = tries
+	return func() { maxTries = before }
+}
+
 // BuildInBatches renders a path and says whether it was in batches.
 func BuildInBatches(ctx context.Context, root, path string) (objects []*unstructured.Unstructured, batched bool, err error) {
 	b, err := newBuilder(root)
