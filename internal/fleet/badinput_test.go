@@ -131,12 +131,12 @@ func TestBadInput(t *testing.T) {
 			before := heap()
 			stop, sampled := make(chan struct{}), make(chan uint64)
 			go func() { sampled <- peakHeap(stop) }()
-			began := time.Now()
+			began := spent(t)
 			var report *fleet.Report
 			var err error
 			asNobody(t, func() { report, err = fleet.Check(t.Context(), v, dir) })
 			close(stop)
-			if peak, took := int64(<-sampled)-int64(before), time.Since(began); peak > memory || took > patience {
+			if peak, took := int64(<-sampled)-int64(before), spent(t)-began; peak > memory || took > patience {
 				t.Errorf("it took %s and %d MiB", took, peak>>20)
 			}
 			if err != nil {
