@@ -322,3 +322,48 @@ func TestTenThousandMistakes(t *testing.T) {
 		})
 	}
 }
+
+// Beside something that kustomize refuses, nothing is called refused that it takes:
+// patches by names and namespaces that objects had or got, of what other changes
+// have brought, and of what generators make.
+func TestWhatIsSoundIsNotRefused(t *testing.T) {
+	files := fleetWith()
+	files["team/kustomization.yaml"] += "namePrefix: team-\nnamespace: pools\nlabels:\n- pairs: {tier: gpu}\ncommonAnnotations: {owner: ml}\n" +
+		"configMapGenerator:\n- {name: settings, literals: [\"max=3\", \"url=a=b\", \"none=\"]}\n"
+	files["spot/kustomization.yaml"] = "apiVersion: kustomize.config.k8s.io/v1alpha1\nkind: Component\nresources: [own.yaml]\nnameSuffix: -x\npatches:\n" +
+		mergePatch("own", "{template: {env: [{name: A, value: b}]}}") + jsonPatch("own", `[{"op": "replace", "path": "/spec/template/env/0/value", "value": "c"}]`)
+	files["spot/own.yaml"] = newPool("own", "3")
+	files["hub/own.yaml"] = newHubPool("own", "4")
+	inNamespace := func(name, spec string) string {
+		return strings.Replace(mergePatch(name, spec), "      name: "+name+"\n", "      name: "+name+"\n      namespace: pools\n", 1)
+	}
+	files["eu/kustomization.yaml"] += "patches:\n" +
+		mergePatch("a", "{template: {image: x}}") + mergePatch("b", "{hubPool: b}") +
+		inNamespace("team-c-x", "{minRunners: 1}") +
+		jsonPatch("a", `[{"op": "replace", "path": "/spec/template/image", "value": "y"}]`) +
+		jsonPatch("team-a-x", `[{"op": "replace", "path": "/metadata/labels/tier", "value": "cpu"}]`) +
+		jsonPatch("team-.*", `[{"op": "replace", "path": "/metadata/annotations/owner", "value": "web"}]`) +
+		jsonPatch("team-b-x", `[{"op": "add", "path": "/spec/runnerLabels", "value": {}}, {"op": "add", "path": "/spec/runnerLabels/a", "value": "b"}, {"op": "copy", "from": "/spec/runnerLabels/a", "path": "/spec/runnerLabels/c"}, {"op": "move", "from": "/spec/runnerLabels/c", "path": "/spec/runnerLabels/d"}, {"op": "test", "path": "/spec/runnerLabels/d", "value": "b"}, {"op": "remove", "path": "/spec/runnerLabels/d"}]`) +
+		jsonPatch("nobody", `[{"op": "remove", "path": "/spec/nothing"}]`) +
+		"- target: {kind: ExecutorPool, labelSelector: tier=none}\n  patch: '[{\"op\": \"remove\", \"path\": \"/spec/nothing\"}]'\n" +
+		"- target: {kind: ExecutorPool, namespace: elsewhere}\n  patch: '[{\"op\": \"remove\", \"path\": \"/spec/nothing\"}]'\n" +
+		"- patch: |-\n    apiVersion: v1\n    kind: ConfigMap\n    metadata: {name: settings}\n    data: {more: a}\n" +
+		"- patch: '[{\"op\": \"remove\", \"path\": \"/spec/nowhere\"}]'\n" +
+		"replacements:\n- source: {kind: ConfigMap, name: settings, fieldPath: data.url}\n  targets: [{select: {kind: ExecutorPool, name: a}, fieldPaths: [metadata.annotations.made], options: {create: true}}]\n"
+	refusals := func() (refused []string, report *fleet.Report) {
+		all, report := told(t, files)
+		return slices.DeleteFunc(all, func(text string) bool { return !strings.HasPrefix(text, "build ") }), report
+	}
+	all, report := refusals()
+	if len(all) != 1 || !strings.Contains(all[0], "a JSON patch does not say what it patches") {
+		t.Errorf("it says\n%s", strings.Join(all, ""))
+	}
+	if report.Documents < 10 {
+		t.Errorf("%d documents", report.Documents)
+	}
+	// Without it kustomize takes all of this.
+	files["eu/kustomization.yaml"] = strings.Replace(files["eu/kustomization.yaml"], "- patch: '[{\"op\": \"remove\", \"path\": \"/spec/nowhere\"}]'\n", "", 1)
+	if all, report := refusals(); len(all) > 0 || report.Documents < 10 {
+		t.Errorf("it is refused:\n%s", strings.Join(all, ""))
+	}
+}
