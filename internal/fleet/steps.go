@@ -340,13 +340,3 @@ func (d *steps) own(it *item, node *yaml.Node) {
 		d.own(it, child)
 	}
 }
-
-// referring are the entries that have kustomize read a directory.
-func (d *steps) referring(dir string) (all []*item) {
-	for _, it := range d.items {
-		if text, ok := it.value.(string); ok && it.list && path.Join(it.dir, text) == dir {
-			all = append(all, it)
-		}
-	}
-	return all
-}
