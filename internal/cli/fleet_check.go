@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"path/filepath"
 	"strings"
 	"syscall"
 	"time"
@@ -158,18 +159,10 @@ func check(ctx context.Context, args []string, flags checkFlags) (location, *fle
 // DIR=FILE, for one root of it; none: nil.
 func readVariables(root string, arguments []string) (*fleet.Variables, error) {
 	var all *fleet.Variables
-	inRepository := func(name string) string {
-		path, err := resolved(name)
-		if err != nil {
-			return ""
-		}
-		relative, _ := inside(root, path)
-		return relative
-	}
 	for _, argument := range arguments {
 		file, of := argument, ""
 		if dir, rest, found := strings.Cut(argument, "="); found && !exists(argument) {
-			if file, of = rest, inRepository(dir); of == "" || !exists(dir) {
+			if file, of = rest, inRepository(root, dir); of == "" || !exists(dir) {
 				return nil, fmt.Errorf("--substitute %s: %s is no directory of the repository at %s: write DIR=FILE, or FILE for all of it", argument, dir, root)
 			}
 		}
@@ -177,7 +170,7 @@ func readVariables(root string, arguments []string) (*fleet.Variables, error) {
 		if err != nil {
 			return nil, fmt.Errorf("--substitute %s: %w", argument, err)
 		}
-		read, err := fleet.ReadVariables(inRepository(file), data)
+		read, err := fleet.ReadVariables(inRepository(root, file), data)
 		if err != nil {
 			return nil, fmt.Errorf("--substitute %s: %w", argument, err)
 		}
@@ -197,7 +190,7 @@ const maxValues = 4 << 20
 // repository's own: it stays in there, and is a file.
 func readValues(root, name string) ([]byte, error) {
 	if written, err := filepath.Abs(name); err == nil {
-		if inner, err := filepath.Rel(root, written); err == nil && filepath.IsLocal(inner) && exists(written) && inRepository(root, written) == "" {
+		if _, in := inside(root, written); in && exists(written) && inRepository(root, written) == "" {
 			return nil, errors.New("it is a link that leads out of the repository: commit the file itself")
 		}
 	}
@@ -222,6 +215,17 @@ func readValues(root, name string) ([]byte, error) {
 		return nil, fmt.Errorf("it is larger than %d MiB: keep only the values in it", maxValues>>20)
 	}
 	return data, nil
+}
+
+// inRepository is a path, whatever links it leads over, relative to the
+// repository's root; empty where it is not in it.
+func inRepository(root, name string) string {
+	path, err := resolved(name)
+	if err != nil {
+		return ""
+	}
+	relative, _ := inside(root, path)
+	return relative
 }
 
 func exists(name string) bool {
