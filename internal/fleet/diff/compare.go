@@ -128,9 +128,9 @@ func (c *comparison) overlays(ctx context.Context) ([]string, error) {
 // nothingIn says why there is nothing to compare in a path, and what to name.
 func (c *comparison) nothingIn(name string, roots []string) error {
 	for _, root := range roots {
-		for _, f := range []files{c.head, c.base} {
-			for dependency := range closureOf(f, root).names {
-				if inside(dependency, name) && f.lstat(dependency) == regular {
+		for _, f := range []closure.Files{c.head, c.base} {
+			for dependency := range closure.Of(f, root).Names {
+				if inside(dependency, name) && f.Lstat(dependency) == closure.Regular {
 					return fmt.Errorf("nothing to compare in %s by itself: it is a part of other roots, such as %s; name one of those, or no path for all", name, root)
 				}
 			}
