@@ -36,36 +36,56 @@ func (tx *Tx) admit(pool poolRow, project, projectID, starter string) error {
 	return err
 }
 
+// people is what a change has asked of users, groups and roles so far: the runs
+// that it hands out are of few people. A change of one of them forgets it.
+type people struct {
+	// standings: user's name → its groups and roles.
+	standings map[string]standing
+	// grants: user's name → the roles that it has.
+	grants map[string][]access.Grant
+	// owners: owner of a pool → its roles.
+	owners map[string][]access.Grant
+}
+
+// asked reads what is not known yet.
+func asked[T any](known *map[string]T, key string, read func() (T, error)) (T, error) {
+	if value, is := (*known)[key]; is {
+		return value, nil
+	}
+	value, err := read()
+	if err != nil {
+		return value, err
+	}
+	if *known == nil {
+		*known = map[string]T{}
+	}
+	(*known)[key] = value
+	return value, nil
+}
+
 // namesOf are the names by which an audience may list an actor.
 func (tx *Tx) namesOf(actor, projectID string) ([]string, error) {
 	user, found := strings.CutPrefix(actor, access.User(""))
 	if !found {
 		return []string{actor}, nil
 	}
-	s, known := tx.standings[user]
-	if !known {
-		var err error
-		if s, err = standingOf(context.Background(), tx, user); err != nil {
-			return nil, err
-		}
-		if tx.standings == nil {
-			tx.standings = map[string]standing{}
-		}
-		tx.standings[user] = s
+	s, err := asked(&tx.people.standings, user, func() (standing, error) { return standingOf(context.Background(), tx, user) })
+	if err != nil {
+		return nil, err
 	}
 	return access.Names(user, s.groups, s.grants, projectID), nil
 }
 
 // refuses is why a queued run is not handed out any more; nil: it may be. The
 // pool takes it no more, or whoever started it is barred.
-func (tx *Tx) refuses(pool poolRow, run runRow) (*hubv1.Problem, error) {
+func (tx *Tx) refuses(pool poolRow, run candidate) (*hubv1.Problem, error) {
 	barred, removed, err := tx.barred(run)
 	if err != nil || removed {
 		return barred, err
 	}
-	err = tx.admit(pool, run.Project, run.projectID, run.StartedBy)
+	err = tx.admit(pool, run.projectName, run.project, run.startedBy)
 	if err == nil {
-		err = meets(pool, run.Project, run.Requirements)
+		err = meets(pool, run.projectName, run.requirements)
 	}
 	var refused *hubv1.Problem
 	if err == nil {
@@ -79,24 +99,24 @@ func (tx *Tx) refuses(pool poolRow, run runRow) (*hubv1.Problem, error) {
 // barred is why no runner takes a queued run, whoever the pool is for: its
 // starter may not read the project or start runs of it any more, or was removed.
 // Nil: it may, or is no user.
-func (tx *Tx) barred(run runRow) (why *hubv1.Problem, removed bool, err error) {
-	grants, err := tx.grantsOf(run.StartedBy)
+func (tx *Tx) barred(run candidate) (why *hubv1.Problem, removed bool, err error) {
+	grants, err := tx.grantsOf(run.startedBy)
 	if err != nil || grants == nil {
 		return nil, false, err
 	}
 	rights := access.Of(*grants, nil)
-	reads := rights.May(hubv1.PermissionProjectRead, run.projectID)
-	if reads && rights.May(hubv1.PermissionRunStart, run.projectID) {
+	reads := rights.May(hubv1.PermissionProjectRead, run.project)
+	if reads && rights.May(hubv1.PermissionRunStart, run.project) {
 		return nil, false, nil
 	}
-	removed, err = tx.isRemoved(run.StartedBy)
+	removed, err = tx.isRemoved(run.startedBy)
 	switch {
 	case removed:
-		why = problem.New(hubv1.CodeForbidden, "%s", orphaned(run))
+		why = problem.New(hubv1.CodeForbidden, "%s", orphaned(run.startedBy))
 	case !reads:
-		why = problem.New(hubv1.CodeForbidden, "%s, who started it, may not read project %s", run.StartedBy, run.Project)
+		why = problem.New(hubv1.CodeForbidden, "%s, who started it, may not read project %s", run.startedBy, run.projectName)
 	default:
-		why = problem.New(hubv1.CodeForbidden, "%s, who started it, may start runs of project %s no more", run.StartedBy, run.Project)
+		why = problem.New(hubv1.CodeForbidden, "%s, who started it, may start runs of project %s no more", run.startedBy, run.projectName)
 	}
 	return why, removed, err
 }
@@ -109,18 +129,8 @@ func (tx *Tx) grantsOf(actor string) (*[]access.Grant, error) {
 	if !found {
 		return nil, nil
 	}
-	grants, known := tx.grants[user]
-	if !known {
-		var err error
-		if grants, err = grantsOfUser(context.Background(), tx, user); err != nil {
-			return nil, err
-		}
-		if tx.grants == nil {
-			tx.grants = map[string][]access.Grant{}
-		}
-		tx.grants[user] = grants
-	}
-	return &grants, nil
+	grants, err := asked(&tx.people.grants, user, func() ([]access.Grant, error) { return grantsOfUser(context.Background(), tx, user) })
+	return &grants, err
 }
 
 // isRemoved says whether an actor is a user that was removed.
@@ -134,22 +144,24 @@ func (tx *Tx) isRemoved(actor string) (bool, error) {
 // roles and its groups', a group by those that it was given, and a role that
 // somebody has for the project or the whole hub by what it permits.
 func (tx *Tx) readsProject(owner, projectID string) (bool, error) {
+	grants, err := asked(&tx.people.owners, owner, func() ([]access.Grant, error) { return tx.grantsOfOwner(owner) })
+	return access.Of(grants, nil).May(hubv1.PermissionProjectRead, projectID), err
+}
+
+func (tx *Tx) grantsOfOwner(owner string) ([]access.Grant, error) {
 	ctx := context.Background()
 	kind, name, _ := strings.Cut(owner, ":")
-	var grants []access.Grant
-	var err error
 	switch kind {
 	case "user":
-		var s standing
-		s, err = standingOf(ctx, tx, name)
-		grants = s.grants
+		s, err := standingOf(ctx, tx, name)
+		return s.grants, err
 	case "group":
-		grants, err = grantsOf(ctx, tx, owner)
+		return grantsOf(ctx, tx, owner)
 	case "role":
-		grants, err = collect(ctx, tx, scanGrant, `SELECT b.role, b.project_id, COALESCE(r.permissions, '') FROM role_bindings b
+		return collect(ctx, tx, scanGrant, `SELECT b.role, b.project_id, COALESCE(r.permissions, '') FROM role_bindings b
 			LEFT JOIN roles r ON r.name = b.role WHERE b.role = ?`, name)
 	}
-	return access.Of(grants, nil).May(hubv1.PermissionProjectRead, projectID), err
+	return nil, nil
 }
 
 // dismiss takes the runs out of the pool's queue that could never be handed out
@@ -160,7 +172,7 @@ func (tx *Tx) dismiss(actor string, pool poolRow) error {
 		return err
 	}
 	for _, run := range waiting {
-		refused, err := tx.refuses(pool, run)
+		refused, err := tx.refuses(pool, run.candidate())
 		if err == nil && refused != nil {
 			err = tx.drop(actor, run, noLonger(refused))
 		}
@@ -174,7 +186,7 @@ func (tx *Tx) dismiss(actor string, pool poolRow) error {
 // reconsider dismisses what waits and would not be handed out any more, after
 // groups or roles have changed.
 func (tx *Tx) reconsider(actor string) error {
-	tx.standings, tx.grants = nil, nil
+	tx.people = people{}
 	waited, err := collect(context.Background(), tx, scanText, "SELECT DISTINCT pool_id FROM runs WHERE settled_at IS NULL AND state = 'queued'")
 	if err != nil {
 		return err

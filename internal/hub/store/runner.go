@@ -199,41 +199,51 @@ func (s *Store) AuthRunner(ctx context.Context, text string) (Runner, error) {
 	return r.Runner, err
 }
 
+// selectAssignment reads a runner, and what it holds, in one query: that is one
+// snapshot by itself, and the runner that a run was handed to waits for it.
+const selectAssignment = `SELECT n.revision, n.state, r.id, COALESCE(r.attempt, 0), COALESCE(r.state, ''), r.recalled_at IS NOT NULL,
+	COALESCE(r.ref, ''), COALESCE(r.commit_hash, ''), COALESCE(r.command, ''), COALESCE(r.pool_id, ''), COALESCE(r.project_id, ''),
+	COALESCE(j.name, ''), COALESCE(j.owner, ''), COALESCE(j.remote, ''), COALESCE(p.name, ''), CASE WHEN r.requirements IS NULL THEN p.definition END
+	FROM runners n
+	LEFT JOIN runs r ON r.runner_id = n.id AND r.settled_at IS NULL AND r.state <> 'queued'
+	LEFT JOIN projects j ON j.id = r.project_id
+	LEFT JOIN pools p ON p.id = r.pool_id
+	WHERE n.id = ?`
+
+func scanAssignment(row scanner) (hubv1.RunnerSnapshot, error) {
+	var (
+		out                    hubv1.RunnerSnapshot
+		run                    hubv1.Assignment
+		state                  hubv1.RunState
+		id, definition         sql.NullString
+		command, pool, project string
+		owner                  string
+		recalled               bool
+		made                   poolRow
+	)
+	err := row.Scan(&out.Revision, &out.State, &id, &run.Attempt, &state, &recalled, &run.Ref, &run.Commit, &command, &pool, &project,
+		&run.Project, &owner, &run.Remote, &made.Name, &definition)
+	switch {
+	case err != nil || !id.Valid:
+		return out, err
+	case recalled:
+		out.State = hubv1.RunnerRetiring // it stops what it has, and leaves
+		return out, nil
+	}
+	run.RunID, run.Holds = id.String, holdsOf(pool, project, owner)
+	if definition.Valid {
+		if err := fromJSON(definition.String, &made.PoolDefinition); err != nil {
+			return out, err
+		}
+		run.Declared = new(declared(made))
+	}
+	out.Run, out.Cancel = &run, state == hubv1.RunCancelling
+	return out, fromJSON(command, &run.Command)
+}
+
 // RunnerSnapshot is all that the runner needs to know.
-func (s *Store) RunnerSnapshot(ctx context.Context, r Runner) (out hubv1.RunnerSnapshot, err error) {
-	err = s.view(ctx, func(q querier) error {
-		row, _, err := first(ctx, q, scanRunner, selectRunners+" WHERE id = ?", r.ID)
-		if err != nil {
-			return err
-		}
-		out.Revision, out.State = row.revision, row.state
-		run, held, err := heldRun(ctx, q, r.ID)
-		if err != nil || !held {
-			return err
-		}
-		if run.recalled {
-			out.State = hubv1.RunnerRetiring // it stops what it has, and leaves
-			return nil
-		}
-		// By its id alone: a project's name may look like another's id.
-		project, _, err := first(ctx, q, scanProject, selectProjects+" WHERE id = ?", run.projectID)
-		if err != nil {
-			return err
-		}
-		out.Run = &hubv1.Assignment{
-			RunID: run.ID, Attempt: run.Attempt, Project: run.Project, Remote: project.Remote, Ref: run.Ref, Commit: run.Commit, Command: run.Command,
-			Holds: holdsOf(run.PoolID, run.projectID, project.Owner),
-		}
-		if run.Requirements == nil {
-			pool, err := findPool(ctx, q, run.PoolID)
-			if err != nil {
-				return err
-			}
-			out.Run.Declared = new(declared(pool))
-		}
-		out.Cancel = run.State == hubv1.RunCancelling
-		return nil
-	})
+func (s *Store) RunnerSnapshot(ctx context.Context, r Runner) (hubv1.RunnerSnapshot, error) {
+	out, _, err := first(ctx, s.reader, scanAssignment, selectAssignment, r.ID)
 	return out, err
 }
 

@@ -18,6 +18,7 @@ func (tx *Tx) settlePool(id string) error {
 	if err != nil {
 		return err
 	}
+	tx.names[pool.ID] = pool.Name // the audit of each run asks for it
 	switch {
 	case pool.State == hubv1.PoolActive && pool.Cordon == nil && pool.Queued > 0 && pool.Runners.Idle > 0:
 		return tx.handOff(pool, tx.listensHere)
@@ -40,26 +41,26 @@ func scanFlag(row scanner) (bool, error) {
 	return flag, err
 }
 
-func (tx *Tx) hand(run runRow, r runnerRow) error {
+func (tx *Tx) hand(run candidate, r runnerRow) error {
 	if err := tx.send("UPDATE runners SET state = 'busy', revision = revision + 1 WHERE id = ? AND state = 'idle'", r.ID); err != nil {
 		return err
 	}
 	if err := tx.send(`UPDATE runs SET state = 'handed', reason = '', runner_id = ?, handed_at = ?, deadline = ?, hand_offs = hand_offs + 1,
 		revision = revision + 1 WHERE id = ? AND state = 'queued'`,
-		r.ID, nano(tx.now), nano(tx.now.Add(tx.store.Limits.StartTimeout)), run.ID); err != nil {
+		r.ID, nano(tx.now), nano(tx.now.Add(tx.store.Limits.StartTimeout)), run.id); err != nil {
 		return err
 	}
 	// This runs while the pool is being settled: marking it again would do so
 	// for ever, so only its watchers are told.
 	tx.fed[r.PoolID] = struct{}{}
 	tx.wake(RunnerTopic(r.ID))
-	tx.wake(RunTopic(run.ID))
+	tx.wake(RunTopic(run.id))
 	tx.hurry = true
-	if err := tx.audit(record{actor: actorHub, action: ActionRunnerBusy, pool: r.PoolID, object: r.ID, state: string(hubv1.RunnerBusy), detail: "run " + run.ID}); err != nil {
+	if err := tx.audit(record{actor: actorHub, action: ActionRunnerBusy, pool: r.PoolID, object: r.ID, state: string(hubv1.RunnerBusy), detail: "run " + run.id}); err != nil {
 		return err
 	}
-	return tx.audit(record{actor: actorHub, action: ActionRunHand, pool: r.PoolID, object: run.ID, state: string(hubv1.RunHanded),
-		detail: "runner " + r.ID, took: tx.now.Sub(run.QueuedAt)})
+	return tx.audit(record{actor: actorHub, action: ActionRunHand, pool: r.PoolID, object: run.id, state: string(hubv1.RunHanded),
+		detail: "runner " + r.ID, took: tx.now.Sub(run.queuedAt)})
 }
 
 // startDrain begins what ends in a revoked pool without stopping a run.

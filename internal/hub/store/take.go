@@ -2,16 +2,21 @@ package store
 
 import (
 	"context"
+	"database/sql"
+	"time"
 
 	"cloop.dev/cloop/apis/hubv1"
 )
 
 // candidate is a run in a pool's queue, with what decides who may take it.
 type candidate struct {
-	seq     int64 // rises in the order of the queue
-	id      string
-	project string // its id
-	unread  bool   // nobody knows what it asks of its runner
+	seq                  int64 // rises in the order of the queue
+	id                   string
+	project, projectName string // project is the id
+	startedBy            string
+	queuedAt             time.Time
+	// requirements are what it asks of its runner; nil: nobody knows.
+	requirements *hubv1.Requirements
 }
 
 // mayTake says why the runner may not take the run; empty: it may. It is the one
@@ -21,7 +26,7 @@ func mayTake(run candidate, r runnerRow) (refusal string) {
 	if !mayHold(r, run.project) {
 		return "it is kept for another project, whose volume it has"
 	}
-	if run.unread && !r.checks {
+	if run.requirements == nil && !r.checks {
 		return "its build cannot check what a project asks for"
 	}
 	return ""
@@ -71,8 +76,7 @@ func (tx *Tx) handOff(pool poolRow, listens func(runnerRow) bool) error {
 	listening = holdersFirst(listening)
 	limit := len(listening) // enough where every runner may take every run
 	for after := int64(0); len(listening) > 0; {
-		page, err := collect(ctx, tx, scanCandidate, `SELECT seq, id, project_id, requirements IS NULL FROM runs
-			WHERE pool_id = ? AND settled_at IS NULL AND state = 'queued' AND seq > ? ORDER BY seq LIMIT ?`, pool.ID, after, limit)
+		page, err := collect(ctx, tx, scanCandidate, selectCandidates, pool.ID, after, limit)
 		if err != nil || len(page) == 0 {
 			return err
 		}
@@ -85,27 +89,48 @@ func (tx *Tx) handOff(pool poolRow, listens func(runnerRow) bool) error {
 	return nil
 }
 
+// selectCandidates reads what decides who may take a run, and whether its pool
+// does: asked of each run, the database would be waited for as often.
+const selectCandidates = `SELECT r.seq, r.id, r.project_id, j.name, r.started_by, r.queued_at, r.requirements
+	FROM runs r JOIN projects j ON j.id = r.project_id
+	WHERE r.pool_id = ? AND r.settled_at IS NULL AND r.state = 'queued' AND r.seq > ? ORDER BY r.seq LIMIT ?`
+
 func scanCandidate(row scanner) (candidate, error) {
 	var c candidate
-	err := row.Scan(&c.seq, &c.id, &c.project, &c.unread)
+	var queued int64
+	var requirements sql.NullString
+	err := row.Scan(&c.seq, &c.id, &c.project, &c.projectName, &c.startedBy, &queued, &requirements)
+	if err != nil {
+		return c, err
+	}
+	c.queuedAt = fromNano(queued)
+	c.requirements, err = optionalJSON[hubv1.Requirements](requirements)
 	return c, err
+}
+
+// candidate is what of a run in the queue decides who may take it.
+func (r runRow) candidate() candidate {
+	return candidate{
+		seq: r.seq, id: r.ID, project: r.projectID, projectName: r.Project, startedBy: r.StartedBy, queuedAt: r.QueuedAt,
+		requirements: r.Requirements,
+	}
 }
 
 // handOrDrop hands the run to the runner, unless the pool does not take it any
 // more: whoever started it may have lost the right since.
 func (tx *Tx) handOrDrop(pool poolRow, c candidate, r runnerRow) (handed bool, err error) {
+	refused, err := tx.refuses(pool, c)
+	if err != nil {
+		return false, err
+	}
+	if refused == nil {
+		return true, tx.hand(c, r)
+	}
 	run, err := findRun(context.Background(), tx, c.id)
 	if err != nil {
 		return false, err
 	}
-	refused, err := tx.refuses(pool, run)
-	if err != nil {
-		return false, err
-	}
-	if refused != nil {
-		return false, tx.drop(actorHub, run, noLonger(refused))
-	}
-	return true, tx.hand(run, r)
+	return false, tx.drop(actorHub, run, noLonger(refused))
 }
 
 // noLonger is why a run leaves the queue that is not handed out any more.

@@ -153,7 +153,7 @@ func (s *Store) removeUser(ctx context.Context, actor, name string, judge func(*
 			return err
 		}
 		for _, run := range waiting {
-			if err := tx.drop(actor, run, orphaned(run)); err != nil {
+			if err := tx.drop(actor, run, orphaned(run.StartedBy)); err != nil {
 				return err
 			}
 		}
@@ -162,7 +162,7 @@ func (s *Store) removeUser(ctx context.Context, actor, name string, judge func(*
 }
 
 // orphaned is why a run ends that waits and whose user was removed.
-func orphaned(run runRow) string { return run.StartedBy + ", who started it, was removed" }
+func orphaned(startedBy string) string { return startedBy + ", who started it, was removed" }
 
 // RemoveGroup removes a group with its roles; its members stay.
 func (s *Store) RemoveGroup(ctx context.Context, actor, name string) error {

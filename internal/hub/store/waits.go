@@ -176,10 +176,6 @@ func (p *poolSituation) of(run runRow) situation {
 	return w
 }
 
-func (r runRow) candidate() candidate {
-	return candidate{id: r.ID, project: r.projectID, unread: r.Requirements == nil}
-}
-
 func (s *Store) poolSituation(ctx context.Context, q querier, id string) (*poolSituation, error) {
 	pool, err := findPool(ctx, q, id)
 	if err != nil {

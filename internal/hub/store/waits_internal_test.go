@@ -130,7 +130,8 @@ func TestWhyARunWaits(t *testing.T) {
 
 // No database is asked, so this is about both databases.
 func TestEachRunnerGetsTheOldestRunThatItMayTake(t *testing.T) {
-	runs := []candidate{{id: "1", unread: true}, {id: "2"}, {id: "3", unread: true}, {id: "4"}}
+	read := &hubv1.Requirements{}
+	runs := []candidate{{id: "1"}, {id: "2", requirements: read}, {id: "3"}, {id: "4", requirements: read}}
 	runners := []runnerRow{{Runner: Runner{ID: "old"}}, {Runner: Runner{ID: "new"}, checks: true}, {Runner: Runner{ID: "old2"}}, {Runner: Runner{ID: "old3"}}}
 	got := map[string]string{}
 	left, err := match(runs, runners, func(c candidate, r runnerRow) (bool, error) { got[c.id] = r.ID; return true, nil })

@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"cloop.dev/cloop/apis/hubv1"
-	"cloop.dev/cloop/internal/hub/access"
 	"cloop.dev/cloop/internal/hub/problem"
 )
 
@@ -37,10 +36,7 @@ type Tx struct {
 	names       map[string]string // pool id → name
 	// caller is the user that the change is made for; nil for everybody else's.
 	caller *Caller
-	// standings: user's name → its groups and roles, as far as they were asked for.
-	standings map[string]standing
-	// grants: user's name → the roles that it has, as far as they were asked for.
-	grants map[string][]access.Grant
+	people people
 	hurry  bool // the change may have brought a nearer deadline
 	wrote  bool // some row changed
 }
