@@ -51,11 +51,13 @@ func (tx *Tx) listensAnywhere() (func(runnerRow) bool, error) {
 	return func(r runnerRow) bool { return tx.listensHere(r) || slices.Contains(members, r.heardBy) }, err
 }
 
-// hears writes down that the runner has a watch open at this member.
+// hears writes down that the runner has a watch open at this member, which knows
+// it without that: nothing is handed out by it here.
 func (tx *Tx) hears(runner string) error {
 	if !tx.store.engine.shared() {
 		return nil
 	}
+	defer func(stirs bool) { tx.stirs = stirs }(tx.stirs)
 	return tx.send("UPDATE runners SET heard_by = ? WHERE id = ? AND state <> 'retired'", tx.store.members.id, runner)
 }
 

@@ -179,9 +179,8 @@ func (tx *Tx) remember(actor string, key Key, request any, object string) error 
 	if key == "" {
 		return nil
 	}
-	_, err := tx.exec("INSERT INTO idempotency (actor, key, request, object, created_at) VALUES (?, ?, ?, ?, ?)",
+	return tx.send("INSERT INTO idempotency (actor, key, request, object, created_at) VALUES (?, ?, ?, ?, ?)",
 		tx.keeper(actor), string(key), fingerprint(request), object, nano(tx.now))
-	return err
 }
 
 // fingerprint tells requests apart by type and content.

@@ -2,6 +2,7 @@ package store
 
 import (
 	"context"
+	"database/sql"
 	"fmt"
 	"testing"
 
@@ -97,4 +98,41 @@ func (s *Store) Empower(ctx context.Context, subject, role string) error {
 		_, err := tx.exec("INSERT INTO role_bindings (subject, role, project_id, created_at) VALUES (?, ?, '', 0)", subject, role)
 		return err
 	})
+}
+
+// HandOffWaits makes idle runners of one pool listen, and is how often the change
+// that hands runs to them waits for the database.
+func (s *Store) HandOffWaits(ctx context.Context, idle ...Runner) (waits int, err error) {
+	s.attachedMu.Lock()
+	for _, r := range idle {
+		s.attached[r.ID] = attachment{pool: r.PoolID, watches: 1}
+	}
+	s.attachedMu.Unlock()
+	err = s.update(ctx, func(tx *Tx) error {
+		tx.conn = counting{tx.conn, &waits}
+		tx.consider(idle[0].PoolID)
+		return nil
+	})
+	return waits, err
+}
+
+// counting counts the statements whose outcome is waited for.
+type counting struct {
+	connection
+	waits *int
+}
+
+func (c counting) QueryContext(ctx context.Context, query string, args ...any) (*sql.Rows, error) {
+	*c.waits++
+	return c.connection.QueryContext(ctx, query, args...)
+}
+
+func (c counting) QueryRowContext(ctx context.Context, query string, args ...any) *sql.Row {
+	*c.waits++
+	return c.connection.QueryRowContext(ctx, query, args...)
+}
+
+func (c counting) exec(ctx context.Context, query string, args ...any) (int64, error) {
+	*c.waits++
+	return c.connection.exec(ctx, query, args...)
 }

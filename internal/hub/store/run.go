@@ -151,7 +151,7 @@ func (tx *Tx) queue(actor string, project projectRow, pool poolRow, request hubv
 		requirements = asJSON(source.Requirements)
 	}
 	id := newID("run")
-	if _, err := tx.exec(`INSERT INTO runs (id, project_id, pool_id, ref, commit_hash, requirements, command, state, failover, started_by, revision, queued_at)
+	if err := tx.send(`INSERT INTO runs (id, project_id, pool_id, ref, commit_hash, requirements, command, state, failover, started_by, revision, queued_at)
 		VALUES (?, ?, ?, ?, ?, ?, ?, 'queued', ?, ?, 1, ?)`,
 		id, project.ID, pool.ID, ref, source.Commit, requirements, asJSON(request.Command), failover, actor, nano(tx.now)); err != nil {
 		return "", err
@@ -278,7 +278,7 @@ func (s *Store) CancelRun(ctx context.Context, actor, id string) (hubv1.Run, err
 			return tx.settleRun(actor, run, outcome{state: hubv1.RunCancelled, reason: "cancelled by " + actor + " while it waited"})
 		case hubv1.RunHanded, hubv1.RunRunning:
 			reason := "cancelled by " + actor
-			if _, err := tx.exec("UPDATE runs SET state = 'cancelling', reason = ?, deadline = ?, revision = revision + 1 WHERE id = ?",
+			if err := tx.send("UPDATE runs SET state = 'cancelling', reason = ?, deadline = ?, revision = revision + 1 WHERE id = ?",
 				reason, nano(tx.now.Add(tx.store.Limits.CancelTimeout)), run.ID); err != nil {
 				return err
 			}
@@ -298,9 +298,8 @@ func (s *Store) CancelRun(ctx context.Context, actor, id string) (hubv1.Run, err
 
 // bumpRunner makes the runner's watch see a change of its run.
 func (tx *Tx) bumpRunner(runner string) error {
-	_, err := tx.exec("UPDATE runners SET revision = revision + 1 WHERE id = ?", runner)
 	tx.wake(RunnerTopic(runner))
-	return err
+	return tx.send("UPDATE runners SET revision = revision + 1 WHERE id = ?", runner)
 }
 
 func (tx *Tx) runChanged(run runRow) {
@@ -345,7 +344,7 @@ func (s *Store) Started(ctx context.Context, r Runner, id string, request hubv1.
 		if at.Before(*run.HandedAt) || at.After(tx.now) {
 			at = tx.now
 		}
-		if _, err := tx.exec(`UPDATE runs SET state = CASE state WHEN 'handed' THEN 'running' ELSE state END,
+		if err := tx.send(`UPDATE runs SET state = CASE state WHEN 'handed' THEN 'running' ELSE state END,
 			deadline = CASE state WHEN 'handed' THEN NULL ELSE deadline END,
 			commit_hash = ?, started_at = ?, revision = revision + 1 WHERE id = ?`, request.Commit, nano(at), id); err != nil {
 			return err
@@ -414,7 +413,7 @@ func (tx *Tx) settleRun(actor string, run runRow, out outcome) error {
 	if out.exit != nil {
 		exit = *out.exit
 	}
-	if _, err := tx.exec(`UPDATE runs SET state = ?, reason = ?, exit_code = ?, signal = ?, settled_at = ?, deadline = NULL, recalled_at = NULL, revision = revision + 1
+	if err := tx.send(`UPDATE runs SET state = ?, reason = ?, exit_code = ?, signal = ?, settled_at = ?, deadline = NULL, recalled_at = NULL, revision = revision + 1
 		WHERE id = ? AND settled_at IS NULL`, string(out.state), out.reason, exit, out.signal, nano(tx.now), run.ID); err != nil {
 		return err
 	}
@@ -453,7 +452,7 @@ func (tx *Tx) recall(actor string, run runRow, cause string) error {
 	if run.recalled {
 		return nil
 	}
-	if _, err := tx.exec("UPDATE runs SET recalled_at = ?, deadline = NULL, reason = ?, revision = revision + 1 WHERE id = ?", nano(tx.now), cause, run.ID); err != nil {
+	if err := tx.send("UPDATE runs SET recalled_at = ?, deadline = NULL, reason = ?, revision = revision + 1 WHERE id = ?", nano(tx.now), cause, run.ID); err != nil {
 		return err
 	}
 	if err := tx.bumpRunner(run.Runner); err != nil {
@@ -478,7 +477,7 @@ func (tx *Tx) requeue(actor string, run runRow, attempt int32, cause string) err
 	if err := tx.keepAttempt(run, cause); err != nil {
 		return err
 	}
-	if _, err := tx.exec(`UPDATE runs SET state = 'queued', reason = ?, attempt = ?, hand_offs = ?, runner_id = NULL, handed_at = NULL,
+	if err := tx.send(`UPDATE runs SET state = 'queued', reason = ?, attempt = ?, hand_offs = ?, runner_id = NULL, handed_at = NULL,
 		started_at = NULL, deadline = NULL, recalled_at = NULL, log_next = 0, revision = revision + 1 WHERE id = ?`,
 		"attempt "+fmt.Sprint(attempt)+" after: "+cause, attempt, handOffs, run.ID); err != nil {
 		return err

@@ -115,7 +115,7 @@ func (tx *Tx) mint(c Credential, pool poolRow, request hubv1.MintRequest, out hu
 	if err != nil {
 		return err
 	}
-	if _, err := tx.exec(`INSERT INTO runners (id, pool_id, credential_id, key, state, token_hash, token_expires_at, holds, holds_project, created_at, revision)
+	if err := tx.send(`INSERT INTO runners (id, pool_id, credential_id, key, state, token_hash, token_expires_at, holds, holds_project, created_at, revision)
 		VALUES (?, ?, ?, ?, 'starting', ?, ?, ?, ?, ?, 1)`,
 		out.RunnerID, pool.ID, c.ID, request.Key, token.Hash(out.Token), nano(out.ExpiresAt), request.Holds, project.id(), nano(tx.now)); err != nil {
 		return err
@@ -136,7 +136,7 @@ func (tx *Tx) remint(c Credential, old runnerRow, out hubv1.MintResponse) error 
 	case old.state != hubv1.RunnerStarting:
 		return problem.New(hubv1.CodeTokenRedeemed, "the token of key %s has been redeemed", old.key)
 	}
-	if _, err := tx.exec("UPDATE runners SET token_hash = ?, token_expires_at = ?, revision = revision + 1 WHERE id = ?",
+	if err := tx.send("UPDATE runners SET token_hash = ?, token_expires_at = ?, revision = revision + 1 WHERE id = ?",
 		token.Hash(out.Token), nano(out.ExpiresAt), old.ID); err != nil {
 		return err
 	}
@@ -164,7 +164,7 @@ func (s *Store) Enroll(ctx context.Context, request hubv1.EnrollRequest) (out hu
 			return problem.New(hubv1.CodeTokenRefused, "the runner token has been redeemed")
 		}
 		out.RunnerID = r.ID
-		if _, err := tx.exec(`UPDATE runners SET state = 'idle', session_hash = ?, name = ?, build = ?, checks = ?, enrolled_at = ?, lost_at = ?,
+		if err := tx.send(`UPDATE runners SET state = 'idle', session_hash = ?, name = ?, build = ?, checks = ?, enrolled_at = ?, lost_at = ?,
 			revision = revision + 1 WHERE id = ? AND state = 'starting'`,
 			token.Hash(session), request.Name, request.Build, flag(slices.Contains(request.Features, hubv1.FeatureRequirements)),
 			nano(tx.now), nano(tx.lostAt()), r.ID); err != nil {
@@ -275,8 +275,7 @@ func (tx *Tx) renew(r runnerRow) error {
 	if r.state == hubv1.RunnerRetiring {
 		return nil
 	}
-	_, err := tx.exec("UPDATE runners SET lost_at = ? WHERE id = ? AND lost_at IS NOT NULL", nano(tx.lostAt()), r.ID)
-	return err
+	return tx.send("UPDATE runners SET lost_at = ? WHERE id = ? AND lost_at IS NOT NULL", nano(tx.lostAt()), r.ID)
 }
 
 // Bye is the runner's last word. A run that it still holds is treated like the
@@ -407,7 +406,7 @@ func (tx *Tx) runnerChanged(r Runner) {
 
 // retiring lets the runner go: it gets no run any more.
 func (tx *Tx) retiring(actor string, r runnerRow, reason string) error {
-	if _, err := tx.exec("UPDATE runners SET state = 'retiring', reason = ?, revision = revision + 1 WHERE id = ? AND state = ?",
+	if err := tx.send("UPDATE runners SET state = 'retiring', reason = ?, revision = revision + 1 WHERE id = ? AND state = ?",
 		reason, r.ID, string(r.state)); err != nil {
 		return err
 	}
@@ -417,7 +416,7 @@ func (tx *Tx) retiring(actor string, r runnerRow, reason string) error {
 
 // retired ends the runner: token and session are refused from now on.
 func (tx *Tx) retired(actor string, r runnerRow, reason string) error {
-	if _, err := tx.exec("UPDATE runners SET state = 'retired', retired_at = ?, lost_at = NULL, reason = ?, revision = revision + 1 WHERE id = ? AND state = ?",
+	if err := tx.send("UPDATE runners SET state = 'retired', retired_at = ?, lost_at = NULL, reason = ?, revision = revision + 1 WHERE id = ? AND state = ?",
 		nano(tx.now), reason, r.ID, string(r.state)); err != nil {
 		return err
 	}

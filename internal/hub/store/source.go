@@ -54,8 +54,7 @@ func (tx *Tx) keepSource(project string, source Source) error {
 	} else if kept.Unknown == "" {
 		kept.Unknown = "nobody has looked at the repository"
 	}
-	_, err := tx.exec("UPDATE projects SET requirements = ? WHERE id = ?", asJSON(kept), project)
-	return err
+	return tx.send("UPDATE projects SET requirements = ? WHERE id = ?", asJSON(kept), project)
 }
 
 // drop ends a run that can never be handed out, and keeps for its project why.

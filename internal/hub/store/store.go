@@ -134,6 +134,9 @@ type Store struct {
 	// current is the reading that the batch in progress began with; the writer's
 	// own.
 	current reading
+	// rest: id of a pool that is at rest in the batch in progress → the value of
+	// opened by then. What writes anything ends it. The writer's own.
+	rest    map[string]int64
 	clockMu sync.Mutex // guards the next three
 	// seen is the reading that leases and deadlines are by.
 	seen reading
@@ -148,6 +151,8 @@ type Store struct {
 	// detached are the ids of runners whose last watch here has ended since the
 	// member's last sign of life.
 	detached map[string]struct{}
+	// opened counts the watches that were ever opened here.
+	opened int64
 }
 
 // attachment is a runner with watches open.
@@ -238,6 +243,7 @@ func (s *Store) Attach(ctx context.Context, runner Runner) (detach func(), err e
 		s.attachedMu.Lock()
 		defer s.attachedMu.Unlock()
 		watches := s.attached[runner.ID].watches + by
+		s.opened += int64(max(by, 0))
 		if watches <= 0 {
 			delete(s.attached, runner.ID)
 			if s.engine.shared() {
@@ -267,4 +273,11 @@ func (s *Store) isAttached(runner string) bool {
 	s.attachedMu.Lock()
 	defer s.attachedMu.Unlock()
 	return s.attached[runner].watches > 0
+}
+
+// watchesOpened is how many watches were ever opened here.
+func (s *Store) watchesOpened() int64 {
+	s.attachedMu.Lock()
+	defer s.attachedMu.Unlock()
+	return s.opened
 }

@@ -28,17 +28,20 @@ type Tx struct {
 	conn  connection
 	ctx   context.Context //nolint:containedctx // the batch's, for every statement of it
 	now   time.Time
-	// settle holds the ids of pools to settle before the commit; fed those
-	// whose watchers may see a difference.
-	settle, fed map[string]struct{}
-	topics      map[string]struct{}
-	events      []Event
-	names       map[string]string // pool id → name
+	// settle holds the ids of pools to settle before the commit, and of those that
+	// are the value of Store.opened by then; fed the pools whose watchers may see a
+	// difference.
+	settle map[string]int64
+	fed    map[string]struct{}
+	topics map[string]struct{}
+	events []Event
+	names  map[string]string // pool id → name
 	// caller is the user that the change is made for; nil for everybody else's.
 	caller *Caller
 	people people
 	hurry  bool // the change may have brought a nearer deadline
 	wrote  bool // some row changed
+	stirs  bool // what changed may matter to pools that were at rest
 }
 
 // update runs fn in a transaction and returns when it is on disk. Several wait
@@ -100,7 +103,7 @@ func (s *Store) runBatch(first *request) []*request {
 		conn.rollback(ctx)
 		return failed(append(batch, first), fmt.Errorf("follow the clock, which was set: %w", err))
 	}
-	s.current = now
+	s.current, s.rest = now, map[string]int64{}
 	batch = append(batch, first)
 	for whole := s.runOne(ctx, conn, first); ; {
 		if !whole {
@@ -199,7 +202,7 @@ func topics(batch []*request) map[string]struct{} {
 // unless the database itself gave it up, as SQLite does when the disk is full.
 func (s *Store) runOne(ctx context.Context, conn connection, r *request) (whole bool) {
 	r.tx = &Tx{
-		store: s, conn: conn, ctx: ctx, now: s.timeIn(s.current), settle: map[string]struct{}{}, fed: map[string]struct{}{},
+		store: s, conn: conn, ctx: ctx, now: s.timeIn(s.current), settle: map[string]int64{}, fed: map[string]struct{}{},
 		topics: map[string]struct{}{}, names: map[string]string{},
 	}
 	r.err = r.fn(r.tx)
@@ -216,6 +219,9 @@ func (s *Store) runOne(ctx context.Context, conn connection, r *request) (whole 
 		if cause != nil {
 			// What failed after it says nothing.
 			r.err = &accessError{"change", cause}
+		}
+		if r.err == nil {
+			r.tx.rested()
 		}
 		return true
 	}
@@ -263,7 +269,7 @@ func (tx *Tx) exec(query string, args ...any) (int64, error) {
 	if err != nil {
 		return 0, &accessError{"change", err}
 	}
-	tx.wrote = tx.wrote || changed > 0
+	tx.wrote, tx.stirs = tx.wrote || changed > 0, tx.stirs || changed > 0
 	return changed, nil
 }
 
@@ -273,7 +279,7 @@ func (tx *Tx) send(query string, args ...any) error {
 	if err := tx.conn.send(tx.ctx, query, args...); err != nil {
 		return &accessError{"change", err}
 	}
-	tx.wrote = true
+	tx.wrote, tx.stirs = true, true
 	return nil
 }
 
@@ -289,11 +295,11 @@ func (tx *Tx) QueryRowContext(_ context.Context, query string, args ...any) *sql
 }
 
 // consider settles the pool at the end of the transaction.
-func (tx *Tx) consider(pool string) { tx.settle[pool] = struct{}{} }
+func (tx *Tx) consider(pool string) { tx.settle[pool] = 0 }
 
 // touch settles the pool and wakes its watchers.
 func (tx *Tx) touch(pool string) {
-	tx.settle[pool] = struct{}{}
+	tx.settle[pool] = 0
 	tx.fed[pool] = struct{}{}
 }
 
@@ -302,9 +308,13 @@ func (tx *Tx) wake(topic string) { tx.topics[topic] = struct{}{} }
 // finish settles the pools that changed and counts their feed.
 func (tx *Tx) finish() error {
 	for pool := range tx.settle {
-		if err := tx.settlePool(pool); err != nil {
-			return err
+		opened := tx.store.watchesOpened()
+		if at, rests := tx.store.rest[pool]; !rests || at != opened || tx.stirs {
+			if err := tx.settlePool(pool); err != nil {
+				return err
+			}
 		}
+		tx.settle[pool] = opened
 	}
 	for pool := range tx.fed {
 		if err := tx.send("UPDATE pools SET feed = feed + 1 WHERE id = ?", pool); err != nil {
@@ -313,4 +323,13 @@ func (tx *Tx) finish() error {
 		tx.wake(PoolTopic(pool))
 	}
 	return nil
+}
+
+// rested notes which pools the change has left at rest: of a hundred runners that
+// begin to listen at once, the first gives all of them what there is.
+func (tx *Tx) rested() {
+	if tx.stirs {
+		clear(tx.store.rest)
+	}
+	maps.Copy(tx.store.rest, tx.settle)
 }
