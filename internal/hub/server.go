@@ -154,9 +154,10 @@ func serve(ctx context.Context, o Options, data *store.Store, m *metrics) error 
 		p.ready.disk = func() doctor.Disk { return o.Room(o.DataDir) }
 	}
 	m.registry.MustRegister(collector{examine: p.examine, ready: p.ready.check})
+	secured := &tls.Config{GetCertificate: certs.get, MinVersion: tls.VersionTLS12, NextProtos: []string{"h2", "http/1.1"}}
 	server := &http.Server{
 		Handler:           observed(m, o.Clock, p.handler()),
-		TLSConfig:         &tls.Config{GetCertificate: certs.get, MinVersion: tls.VersionTLS12},
+		TLSConfig:         secured.Clone(), // which says that it serves HTTP/2
 		ReadHeaderTimeout: headerTimeout, IdleTimeout: idleTimeout, MaxHeaderBytes: maxHeader,
 		// A runner or controller whose machine is gone holds its watch for no
 		// longer than this.
@@ -173,7 +174,7 @@ func serve(ctx context.Context, o Options, data *store.Store, m *metrics) error 
 	background.Go(func() { syncs.run(ctx) })
 	background.Go(func() { certs.run(ctx) })
 	served := make(chan error, 1)
-	go func() { served <- server.ServeTLS(listener, "", "") }()
+	go func() { served <- server.Serve(greet(listener, secured, headerTimeout)) }()
 
 	addr := listener.Addr().String()
 	o.Log.Info("hub serves", "address", addr, "pin", certs.pin(), "syncs", len(o.Syncs))

@@ -123,7 +123,7 @@ func New(o Options) http.Handler {
 	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
 		writeProblem(w, problem.New(hubv1.CodeNotFound, "there is no %s %s", r.Method, r.URL.Path))
 	})
-	return mux
+	return lasting(mux)
 }
 
 // document is a problem as huma writes it.

@@ -155,10 +155,13 @@ func (s *server) expelled(ctx context.Context) bool {
 	if check == nil {
 		return false
 	}
-	caller, err := s.Store.Renewed(ctx, callerOf(ctx))
-	if err == nil {
-		err = check(caller)
-	}
+	var err error
+	apart(func() {
+		var caller store.Caller
+		if caller, err = s.Store.Renewed(ctx, callerOf(ctx)); err == nil {
+			err = check(caller)
+		}
+	})
 	// A database that does not answer says nothing about anybody's rights.
 	_, refused := asProblem(err)
 	return refused

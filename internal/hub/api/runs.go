@@ -145,13 +145,16 @@ func (s *server) readLog(ctx context.Context, in *struct {
 		return nil, err
 	}
 	return &huma.StreamResponse{Body: func(hc huma.Context) {
-		defer sub.Close()
 		_, w := humago.Unwrap(hc)
 		w.Header().Set("Content-Type", "application/octet-stream")
 		w.Header().Set("Cache-Control", "no-store")
 		w.Header().Set("X-Content-Type-Options", "nosniff")
 		w.WriteHeader(http.StatusOK)
-		s.copyLog(hc.Context(), s.stretch(w).write, sub, logPart{in.Run, in.Offset, in.Limit, in.Follow})
+		ctx := hc.Context()
+		last(w, func() {
+			defer sub.Close()
+			s.copyLog(ctx, s.stretch(w).write, sub, logPart{in.Run, in.Offset, in.Limit, in.Follow})
+		})
 	}}, nil
 }
 

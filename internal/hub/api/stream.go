@@ -60,16 +60,18 @@ func stream[T any](ctx context.Context, s *server, f feed[T]) (*huma.StreamRespo
 		return nil, err
 	}
 	return &huma.StreamResponse{Body: func(hc huma.Context) {
-		defer f.close(sub)
 		_, w := humago.Unwrap(hc)
 		h := w.Header()
 		h.Set("Content-Type", "text/event-stream")
 		h.Set("Cache-Control", "no-store")
 		h.Set("X-Accel-Buffering", "no")
 		w.WriteHeader(http.StatusOK)
-		// Who comes back and has the newest snapshot already is sent no other.
+		// Who comes back and has the newest snapshot already is sent no other, but
+		// an answer that begins at once.
 		e := &events[T]{server: s, feed: f, sub: sub, out: s.stretch(w), sent: hc.Header("Last-Event-ID")}
-		e.run(hc.Context(), first)
+		goesOn := (e.sent == "" || e.out.comment() == nil) && e.send(first)
+		ctx := hc.Context()
+		last(w, func() { e.run(ctx, goesOn) })
 	}}, nil
 }
 
@@ -83,34 +85,18 @@ type events[T any] struct {
 	sent string
 }
 
-func (e *events[T]) run(ctx context.Context, next snapshot[T]) {
+// run sends until the stream ends. Thousands wait in it at a time, so what needs a
+// deep stack is done apart.
+func (e *events[T]) run(ctx context.Context, goesOn bool) {
+	defer e.feed.close(e.sub)
 	ticker := e.server.Clock.NewTicker(keepAlive)
 	defer ticker.Stop()
-	// The answer begins at once, also where there is nothing to say.
-	if e.sent != "" && e.out.comment() != nil {
-		return
-	}
-	for {
-		if err := e.send(next); err != nil || next.last {
-			return
-		}
+	for goesOn {
 		select {
 		case <-e.sub.C:
-			var err error
-			if next, err = e.feed.read(ctx); err != nil {
-				// The stream ends; who comes back is told why.
-				return
-			}
+			apart(func() { goesOn = e.read(ctx) })
 		case <-ticker.C():
-			if e.out.comment() != nil {
-				return
-			}
-			if e.server.expelled(ctx) {
-				return
-			}
-			if e.feed.tick != nil {
-				e.feed.tick(ctx)
-			}
+			goesOn = e.keepAlive(ctx)
 		case <-ctx.Done():
 			return
 		case <-e.server.Stopping:
@@ -119,6 +105,24 @@ func (e *events[T]) run(ctx context.Context, next snapshot[T]) {
 			return
 		}
 	}
+}
+
+// read reads a snapshot, sends it, and says whether the stream goes on. Where
+// reading fails it ends; who comes back is told why.
+func (e *events[T]) read(ctx context.Context) bool {
+	next, err := e.feed.read(ctx)
+	return err == nil && e.send(next)
+}
+
+// keepAlive says that the stream is open, to a reader that still may read it.
+func (e *events[T]) keepAlive(ctx context.Context) bool {
+	if e.out.comment() != nil || e.server.expelled(ctx) {
+		return false
+	}
+	if e.feed.tick != nil {
+		e.feed.tick(ctx)
+	}
+	return true
 }
 
 // comment is a line that says nothing but that the stream is open.
@@ -135,18 +139,18 @@ func farewell() []byte {
 // that has stopped.
 const comeBack = time.Second
 
-// send writes a snapshot, unless the reader has it.
-func (e *events[T]) send(next snapshot[T]) error {
+// send writes a snapshot, unless the reader has it, and says whether the stream
+// goes on.
+func (e *events[T]) send(next snapshot[T]) bool {
 	data, err := json.Marshal(next.value)
 	if err != nil {
-		return err
+		return false
 	}
-	id := eventID(next.id, data)
-	if id == e.sent {
-		return nil
+	if id := eventID(next.id, data); id != e.sent {
+		e.sent = id
+		err = e.out.write(fmt.Appendf(nil, "id: %s\ndata: %s\n\n", id, data))
 	}
-	e.sent = id
-	return e.out.write(fmt.Appendf(nil, "id: %s\ndata: %s\n\n", id, data))
+	return err == nil && !next.last
 }
 
 // eventID names a snapshot: its revision, and what tells it from others of the
