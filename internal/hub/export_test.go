@@ -21,3 +21,12 @@ func Genuine(kind forge.Kind, text string, header http.Header, body []byte, now 
 	_, _ = v.Write(body)
 	return v.genuine(), nil
 }
+
+// TidyDue asks one after the other whether memory is given back.
+func TidyDue() func(open int64) bool { return new(tidiness).due }
+
+// EndInSilence makes the system end a connection after Silence.
+var EndInSilence = endInSilence
+
+// Silence is how long a peer may say nothing.
+const Silence = silence

@@ -1,6 +1,7 @@
 package hub
 
 import (
+	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -61,6 +62,8 @@ type metrics struct {
 	requests *prometheus.CounterVec
 	rates    *prometheus.CounterVec
 	streams  *prometheus.GaugeVec
+	// open is how many streams there are.
+	open atomic.Int64
 }
 
 func newMetrics() *metrics {

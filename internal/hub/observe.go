@@ -18,6 +18,7 @@ func observed(m *metrics, c clock.PassiveClock, next http.Handler) http.Handler 
 			name := route(r)
 			if answer.stream {
 				m.streams.WithLabelValues(name).Dec()
+				m.open.Add(-1)
 			} else {
 				m.answered.WithLabelValues(name).Observe(c.Since(began).Seconds())
 			}
@@ -57,6 +58,7 @@ func (a *answer) WriteHeader(code int) {
 		a.code = code
 		if a.stream = code == http.StatusOK && a.streams(); a.stream {
 			a.metrics.streams.WithLabelValues(route(a.request)).Inc()
+			a.metrics.open.Add(1)
 		}
 	}
 	a.ResponseWriter.WriteHeader(code)

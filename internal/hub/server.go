@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"runtime/debug"
 	"strings"
 	"sync"
 	"time"
@@ -159,9 +160,9 @@ func serve(ctx context.Context, o Options, data *store.Store, m *metrics) error 
 		Handler:           observed(m, o.Clock, p.handler()),
 		TLSConfig:         secured.Clone(), // which says that it serves HTTP/2
 		ReadHeaderTimeout: headerTimeout, IdleTimeout: idleTimeout, MaxHeaderBytes: maxHeader,
-		// A runner or controller whose machine is gone holds its watch for no
-		// longer than this.
-		HTTP2:    &http.HTTP2Config{SendPingTimeout: 20 * time.Second, PingTimeout: 10 * time.Second, MaxConcurrentStreams: maxStreams},
+		// A runner or controller that hangs holds its watch for no longer than this.
+		// Where its machine is gone the system sees it sooner.
+		HTTP2:    &http.HTTP2Config{SendPingTimeout: time.Minute, PingTimeout: 10 * time.Second, MaxConcurrentStreams: maxStreams},
 		ErrorLog: slog.NewLogLogger(o.Log.Handler(), slog.LevelDebug),
 	}
 	ctx, stop := context.WithCancel(ctx)
@@ -172,6 +173,7 @@ func serve(ctx context.Context, o Options, data *store.Store, m *metrics) error 
 		data.Alone(ctx, "prune", func(ctx context.Context) { prune(ctx, data, o.Clock, o.Log) })
 	})
 	background.Go(func() { syncs.run(ctx) })
+	background.Go(func() { tidy(ctx, o.Clock, &m.open, debug.FreeOSMemory) })
 	background.Go(func() { certs.run(ctx) })
 	served := make(chan error, 1)
 	go func() { served <- server.Serve(greet(listener, secured, headerTimeout)) }()

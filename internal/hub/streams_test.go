@@ -5,6 +5,8 @@ import (
 	"context"
 	"errors"
 	"io"
+	"iter"
+	"runtime/pprof"
 	"strings"
 	"testing"
 	"time"
@@ -258,5 +260,34 @@ func TestALogThatIsFollowedDoesNotEndWithTheHub(t *testing.T) {
 	r.stop()
 	if err := <-ended; err == nil {
 		t.Error("the log of a run that waits ended as if it were whole")
+	}
+}
+
+// Thousands of streams wait at a time, and each keeps the stack that its goroutine
+// ever needed.
+func TestAStreamWaitsWithNothingBelowIt(t *testing.T) {
+	r := serve(t, nil)
+	_, controller := r.pool("gpu", 1)
+	_, runner := r.enroll(controller, "runner-one")
+	next, stop := iter.Pull2(runner.RunnerWatch(r.ctx()))
+	defer stop()
+	if _, err, _ := next(); err != nil {
+		t.Fatal(err)
+	}
+	waiting := ""
+	for began := time.Now(); waiting == ""; {
+		if time.Since(began) > patience {
+			t.Fatal("no stream waits")
+		}
+		var text strings.Builder
+		check(t, pprof.Lookup("goroutine").WriteTo(&text, 2))
+		for stack := range strings.SplitSeq(text.String(), "\n\n") {
+			if strings.Contains(stack, "hub/api.(*events[") && strings.Contains(stack, ").run(") {
+				waiting = stack
+			}
+		}
+	}
+	if strings.Contains(waiting, "huma") || strings.Contains(waiting, "hub/store") {
+		t.Errorf("a stream waits in\n%s", waiting)
 	}
 }
