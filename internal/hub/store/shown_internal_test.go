@@ -6,6 +6,7 @@ import (
 	"cloop.dev/cloop/apis/hubv1"
 )
 
+// No database is asked, so this is about both databases.
 func TestWhatIsReportedOfAPodHasNoLineEnd(t *testing.T) {
 	code := int32(137)
 	request := hubv1.GoneRequest{Reason: "OOMKilled", ExitCode: &code, Message: "first\nlast\n"}
