@@ -138,7 +138,10 @@ func (o Checking) Check(ctx context.Context, root string, paths ...string) (*Rep
 		o.Clock = clock.RealClock{}
 	}
 	c.governed(ctx, b, o.Clock, len(paths) == 0)
-	c.government.base = &baseline{renderer: o.Base}
+	c.government.base = &baseline{renderer: o.Base, now: map[string]bool{}}
+	for _, at := range roots {
+		c.government.base.now[at.path] = true
+	}
 	appliers, err := b.appliers(ctx)
 	if err != nil {
 		return nil, err

@@ -151,10 +151,14 @@ type baseline struct {
 	renderer *Renderer
 	// roots: path → identity → object.
 	roots map[string]map[string]*unstructured.Unstructured
+	// before and now are the roots of the base and of what is checked.
+	before []string
+	now    map[string]bool
 }
 
 // find returns what an object was; nil: it is new, or nothing is known. A root
-// that cannot be rendered at the base had nothing.
+// that cannot be rendered at the base had nothing. One that is new may be another one
+// that is gone, under another name.
 func (b *baseline) find(ctx context.Context, root, identity string) *unstructured.Unstructured {
 	if b == nil || b.renderer == nil {
 		return nil
@@ -163,16 +167,33 @@ func (b *baseline) find(ctx context.Context, root, identity string) *unstructure
 	defer b.mu.Unlock()
 	if b.roots == nil {
 		b.roots = map[string]map[string]*unstructured.Unstructured{}
-		if _, err := b.renderer.Roots(ctx); err != nil {
+		var err error
+		if b.before, err = b.renderer.Roots(ctx); err != nil {
 			return nil
 		}
 	}
+	if slices.Contains(b.before, root) || b.now == nil {
+		return b.of(ctx, root)[identity]
+	}
+	for _, was := range b.before {
+		if b.now[was] {
+			continue
+		}
+		if object := b.of(ctx, was)[identity]; object != nil {
+			return object
+		}
+	}
+	return nil
+}
+
+// of are the objects of a root at the base.
+func (b *baseline) of(ctx context.Context, root string) map[string]*unstructured.Unstructured {
 	objects, known := b.roots[root]
 	if !known {
 		objects = b.render(ctx, root)
 		b.roots[root] = objects
 	}
-	return objects[identity]
+	return objects
 }
 
 func (b *baseline) render(ctx context.Context, root string) map[string]*unstructured.Unstructured {

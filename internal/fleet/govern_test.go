@@ -296,6 +296,21 @@ func TestOwnRulesOnChanges(t *testing.T) {
 			t.Errorf("with %s runners: %v, want %v", runners, got, want)
 		}
 	}
+	// Moving the directory in the same commit is no way around.
+	moved := with(with(map[string]string{}, files), map[string]string{"clusters/eu/larger.yaml": "", "clusters/eu/kustomization.yaml": "",
+		"clusters/west/kustomization.yaml": files["clusters/eu/kustomization.yaml"], "clusters/west/larger.yaml": strings.Replace(aboveHub(""), "40", "30", 1)})
+	before, err := fleet.NewRenderer(base, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer before.Close()
+	report, err := fleet.Checking{Validator: validator(t), Base: before}.Check(t.Context(), repo(t, moved))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := verdicts(report); !slices.Equal(got, []string{"error grow-slowly clusters/west/larger.yaml:6:3 spec.maxRunners"}) {
+		t.Errorf("moved: %v", got)
+	}
 	if got := verdicts(checkOn(t, "2026-12-01", files)); len(got) > 0 {
 		t.Errorf("without a base: %v", got)
 	}

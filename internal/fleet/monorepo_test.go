@@ -179,3 +179,36 @@ func TestOnlyWhatGitTracksIsRead(t *testing.T) {
 		t.Errorf("no repository: %v", err)
 	}
 }
+
+// What another team has applied by Flux may be remote; what a PoolSync applies, or may,
+// may not.
+func TestRemoteBasesOfOthersAreBorne(t *testing.T) {
+	const remote = "resources: [\"https://example.com/base?ref=v1\"]\n"
+	flux := "apiVersion: kustomize.toolkit.fluxcd.io/v1\nkind: Kustomization\nmetadata: {name: web, namespace: flux-system}\nspec: {path: ./apps/web}\n"
+	for name, test := range map[string]struct {
+		files  map[string]string
+		failed bool
+	}{
+		"by Flux":               {map[string]string{"apps/web/kustomization.yaml": remote, "flux/web.yaml": flux}, false},
+		"a chart":               {map[string]string{"apps/web/kustomization.yaml": "helmCharts: [{name: web, repo: https://example.com}]\n", "flux/web.yaml": flux}, false},
+		"nobody knows by whom":  {map[string]string{"apps/web/kustomization.yaml": remote}, true},
+		"by a PoolSync":         {map[string]string{"apps/web/kustomization.yaml": remote, "flux/web.yaml": poolSync("web", "./apps/web", "")}, true},
+		"with a pool":           {map[string]string{"apps/web/kustomization.yaml": remote + "patches: [{target: {kind: ExecutorPool}, patch: \"[{op: add, path: /spec/minRunners, value: 1}]\"}]\n", "flux/web.yaml": flux}, true},
+		"with one of our files": {map[string]string{"apps/web/kustomization.yaml": "resources: [\"https://example.com/base?ref=v1\", gpu.yaml]\n", "apps/web/gpu.yaml": basePool, "flux/web.yaml": flux}, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			report := check(t, with(sound(), test.files))
+			if report.Failed() != test.failed || len(report.Problems) == 0 {
+				t.Errorf("failed: %t, problems %v", report.Failed(), report.Problems)
+			}
+		})
+	}
+}
+
+// A hook names files: that of a kustomization stands for the kustomization.
+func TestAKustomizationsFileStandsForIt(t *testing.T) {
+	report := check(t, sound(), "clusters/eu/kustomization.yaml")
+	if got, want := rootsOf(report), []string{"clusters/eu: 1"}; !slices.Equal(got, want) || len(report.Problems) > 0 {
+		t.Errorf("roots %q, problems %v", got, report.Problems)
+	}
+}

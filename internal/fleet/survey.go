@@ -14,6 +14,7 @@ import (
 	"unicode/utf8"
 
 	"go.yaml.in/yaml/v3"
+	"sigs.k8s.io/kustomize/api/konfig"
 	"sigs.k8s.io/kustomize/api/types"
 
 	"cloop.dev/cloop/internal/fleet/policy"
@@ -351,6 +352,10 @@ func (b *builder) expand(ctx context.Context, paths []string) (roots []root, pro
 	}
 	seen := map[string]bool{}
 	for _, name := range paths {
+		// A hook names files: that of a kustomization stands for the kustomization.
+		if slices.Contains(konfig.RecognizedKustomizationFileNames(), path.Base(name)) {
+			name = path.Dir(name)
+		}
 		clean, kustomization, err := b.find(name)
 		if err != nil {
 			return nil, nil, err

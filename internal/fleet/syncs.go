@@ -1,6 +1,7 @@
 package fleet
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"maps"
@@ -41,8 +42,8 @@ func WithinRepository(name string) string {
 const fluxGroup = "kustomize.toolkit.fluxcd.io"
 
 // namesApplier says whether a text may define an applier.
-func namesApplier(data string) bool {
-	return strings.Contains(data, v1alpha1.PoolSyncKind) && strings.Contains(data, v1alpha1.Group) || strings.Contains(data, fluxGroup)
+func namesApplier(data []byte) bool {
+	return bytes.Contains(data, []byte(v1alpha1.PoolSyncKind)) && bytes.Contains(data, []byte(v1alpha1.Group)) || bytes.Contains(data, []byte(fluxGroup))
 }
 
 // appliers finds those that the repository defines: in plain files, and in what
@@ -71,7 +72,7 @@ func (b *builder) findAppliers(ctx context.Context) ([]applier, error) {
 	var found []applier
 	for _, file := range s.plain {
 		data, err := readBounded(b.root, file)
-		if err != nil || !namesApplier(string(data)) {
+		if err != nil || !namesApplier(data) {
 			continue
 		}
 		part := parsed(file, data)
@@ -81,7 +82,7 @@ func (b *builder) findAppliers(ctx context.Context) ([]applier, error) {
 		}
 	}
 	for _, dir := range s.order {
-		if s.components[dir] || s.referred[dir] || !s.reaches(dir, map[string]bool{}) {
+		if s.components[dir] || s.referred[dir] || !s.reaches(dir, map[string]bool{}, namesApplier) {
 			continue
 		}
 		out, err := b.kustomize(ctx, dir, s.kustomizations[dir])
@@ -124,19 +125,22 @@ func (b *builder) taken(ctx context.Context, dir, kustomization string) (*render
 	return b.kustomize(ctx, dir, kustomization)
 }
 
-// reaches says whether a kustomization refers, over others too, to a file that
-// may define an applier.
-func (s *survey) reaches(dir string, seen map[string]bool) bool {
+// reaches says whether a kustomization is, or refers to, over others too, a file that
+// has what is looked for.
+func (s *survey) reaches(dir string, seen map[string]bool, has func([]byte) bool) bool {
 	if seen[dir] {
 		return false
 	}
 	seen[dir] = true
+	if data, err := readBounded(s.b.root, s.kustomizations[dir]); err == nil && has(data) {
+		return true
+	}
 	return slices.ContainsFunc(s.refers[dir], func(name string) bool {
 		if _, ok := s.kustomizations[name]; ok {
-			return s.reaches(name, seen)
+			return s.reaches(name, seen, has)
 		}
 		data, err := readBounded(s.b.root, name)
-		return err == nil && namesApplier(string(data))
+		return err == nil && has(data)
 	})
 }
 

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"regexp"
 	"strings"
@@ -41,6 +42,9 @@ func openRepository(dir string) (*repository, error) {
 		return nil, err
 	}
 	if r.foreign() {
+		if _, err := exec.LookPath("git"); err != nil {
+			return nil, fmt.Errorf("read the repository at %s, which has a form that only git itself reads, such as SHA-256 names: %w: install git", dir, err)
+		}
 		r.objects = &program{dir: dir}
 		return r, nil
 	}
