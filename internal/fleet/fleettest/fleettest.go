@@ -6,12 +6,15 @@
 package fleettest
 
 import (
+	"cmp"
 	"encoding/pem"
+	"maps"
 	"net/http"
 	"net/http/httptest"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"sync/atomic"
@@ -180,11 +183,23 @@ func (s *Server) DeleteBranch(repository, branch string) {
 // WriteFiles writes files below dir; a content may be Removed or a Symlink.
 func WriteFiles(t testing.TB, dir string, files map[string]string) {
 	t.Helper()
-	for name, content := range files {
+	// What goes makes room for what comes, such as a directory of the same name.
+	names := slices.SortedFunc(maps.Keys(files), func(a, b string) int {
+		return cmp.Or(removedFirst(files[a])-removedFirst(files[b]), cmp.Compare(a, b))
+	})
+	for _, name := range names {
+		content := files[name]
 		if err := writeFile(filepath.Join(dir, filepath.FromSlash(name)), content); err != nil {
 			t.Fatalf("write %s: %v", name, err)
 		}
 	}
+}
+
+func removedFirst(content string) int {
+	if content == Removed {
+		return 0
+	}
+	return 1
 }
 
 func (s *Server) write(dir string, files map[string]string) {
