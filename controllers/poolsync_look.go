@@ -252,10 +252,14 @@ func (s *sight) notBorne(diffs []fleet.FieldDiff) []fleet.FieldDiff {
 		return diffs
 	}
 	return slices.DeleteFunc(diffs, func(d fleet.FieldDiff) bool {
-		return slices.ContainsFunc(s.bears, func(b fleet.FieldDiff) bool {
-			return b.Path == d.Path && reflect.DeepEqual(b.Want, d.Want) && reflect.DeepEqual(b.Have, d.Have)
-		})
+		return slices.ContainsFunc(s.bears, func(b fleet.FieldDiff) bool { return sameDiff(b, d) })
 	})
+}
+
+// sameDiff says whether two differences are in one field and between the same
+// values, whoever wrote them.
+func sameDiff(a, b fleet.FieldDiff) bool {
+	return a.Path == b.Path && reflect.DeepEqual(a.Want, b.Want) && reflect.DeepEqual(a.Have, b.Have)
 }
 
 // among are the differences that touch one of the others: what somebody changed to

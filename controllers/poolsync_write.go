@@ -169,7 +169,7 @@ func (w *writer) removeForeignFields(ctx context.Context, s *sight, have *unstru
 		// What is missing has been applied and dropped: adding it again is no use.
 		diffs := slices.DeleteFunc(fleet.CompareSpecs(s.want, have, s.ignore), func(d fleet.FieldDiff) bool { return d.Have == nil })
 		// What came back at once is set by the API server's own admission.
-		if len(diffs) == 0 || sameFields(diffs, tried) {
+		if len(diffs) == 0 || slices.EqualFunc(diffs, tried, sameDiff) {
 			return have, nil
 		}
 		patch, err := correction(have, diffs)
@@ -200,21 +200,9 @@ func (w *writer) removeForeignFields(ctx context.Context, s *sight, have *unstru
 // now is the object as the API server has it, nil where it is gone: there is no
 // code of its own for a patch whose test fails.
 func (w *writer) now(ctx context.Context, s *sight) (*unstructured.Unstructured, error) {
-	now := newPool()
-	switch err := w.live.Get(ctx, client.ObjectKeyFromObject(s.want), now); {
-	case apierrors.IsNotFound(err):
-		return nil, nil //nolint:nilnil // it is gone
-	case err != nil:
-		return nil, fmt.Errorf("read %s: %w", s.id, err)
-	}
-	return now, nil
-}
-
-// sameFields says whether differences are in the same fields, with the same values.
-func sameFields(a, b []fleet.FieldDiff) bool {
-	return slices.EqualFunc(a, b, func(x, y fleet.FieldDiff) bool {
-		return x.Path == y.Path && fmt.Sprint(x.Have) == fmt.Sprint(y.Have)
-	})
+	now := &sight{id: s.id, want: s.want}
+	err := now.read(ctx, w.live)
+	return now.have, err
 }
 
 // writeShared applies an object of which some fields are ignored: a field that

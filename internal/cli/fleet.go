@@ -9,6 +9,8 @@ import (
 	"slices"
 
 	"github.com/spf13/cobra"
+
+	"cloop.dev/cloop/internal/fleet"
 )
 
 func (a *app) newFleetCommand() *cobra.Command {
@@ -55,7 +57,7 @@ func locate(arguments []string) (location, error) {
 				return at, err
 			}
 		}
-		relative, ok := inside(at.root, path)
+		relative, ok := fleet.Inside(at.root, path)
 		if !ok {
 			return at, fmt.Errorf("%s lies outside %s: check one repository at a time", argument, at.root)
 		}
@@ -93,7 +95,7 @@ func workTree(path string) (string, error) {
 	}
 	if here, err := os.Getwd(); err == nil {
 		if here, err = filepath.EvalSymlinks(here); err == nil {
-			if _, ok := inside(here, directory); ok {
+			if _, ok := fleet.Inside(here, directory); ok {
 				return here, nil
 			}
 		}
@@ -111,16 +113,6 @@ func resolved(name string) (string, error) {
 	return filepath.EvalSymlinks(path)
 }
 
-// inside is a resolved path relative to a directory, with slashes; not ok where it
-// does not lie in it.
-func inside(directory, path string) (relative string, ok bool) {
-	relative, err := filepath.Rel(directory, path)
-	if err != nil || !filepath.IsLocal(relative) {
-		return "", false
-	}
-	return filepath.ToSlash(relative), true
-}
-
 // fromHere spells a path in the repository as seen from the working directory,
 // so that it can be clicked; in the repository's own terms where it lies
 // elsewhere.
@@ -132,7 +124,7 @@ func (l location) fromHere(file string) string {
 	if here, err = filepath.EvalSymlinks(here); err != nil {
 		return file
 	}
-	if _, ok := inside(l.root, here); !ok {
+	if _, ok := fleet.Inside(l.root, here); !ok {
 		return file
 	}
 	relative, err := filepath.Rel(here, filepath.Join(l.root, filepath.FromSlash(file)))

@@ -190,7 +190,7 @@ const maxValues = 4 << 20
 // repository's own: it stays in there, and is a file.
 func readValues(root, name string) ([]byte, error) {
 	if written, err := filepath.Abs(name); err == nil {
-		if _, in := inside(root, written); in && exists(written) && inRepository(root, written) == "" {
+		if _, in := fleet.Inside(root, written); in && exists(written) && inRepository(root, written) == "" {
 			return nil, errors.New("it is a link that leads out of the repository: commit the file itself")
 		}
 	}
@@ -224,7 +224,7 @@ func inRepository(root, name string) string {
 	if err != nil {
 		return ""
 	}
-	relative, _ := inside(root, path)
+	relative, _ := fleet.Inside(root, path)
 	return relative
 }
 

@@ -93,29 +93,6 @@ func (c *checker) root(ctx context.Context, b *builder, at root) error {
 	})
 }
 
-// bearOthers makes warnings of the remote bases and charts of a root that is another
-// team's: nothing of cloop.dev is in it, as far as the repository tells, and in a
-// repository whose PoolSyncs are known none applies it. Flux may apply such.
-func (c *checker) bearOthers(ctx context.Context, b *builder, at root, out *rendering) error {
-	remote := func(p schemas.Problem) bool { return p.Rule == RuleRemoteReference }
-	if !slices.ContainsFunc(out.problems, remote) || c.applicantOf(at.path) != another {
-		return nil
-	}
-	s, err := b.surveyAll(ctx)
-	if err != nil {
-		return err
-	}
-	if s.reaches(at.path, map[string]bool{}, ourDocument.Match) {
-		return nil
-	}
-	for i := range out.problems {
-		if remote(out.problems[i]) {
-			out.problems[i].Severity = schemas.SeverityWarning
-		}
-	}
-	return nil
-}
-
 func (c *checker) each(ctx context.Context, b *builder, at root, check func(variant) error) error {
 	appliers, err := b.appliers(ctx)
 	if err != nil {

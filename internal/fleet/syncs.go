@@ -203,6 +203,29 @@ func (a applicant) refuses(group string) bool {
 	return a == poolSync || a == anybody && !strings.HasSuffix(group, ".toolkit.fluxcd.io")
 }
 
+// bearOthers makes warnings of the remote bases and charts of a root that is another
+// team's: nothing of cloop.dev is in it, as far as the repository tells, and in a
+// repository whose PoolSyncs are known none applies it. Flux may apply such.
+func (c *checker) bearOthers(ctx context.Context, b *builder, at root, out *rendering) error {
+	remote := func(p schemas.Problem) bool { return p.Rule == RuleRemoteReference }
+	if !slices.ContainsFunc(out.problems, remote) || c.applicantOf(at.path) != another {
+		return nil
+	}
+	s, err := b.surveyAll(ctx)
+	if err != nil {
+		return err
+	}
+	if s.reaches(at.path, map[string]bool{}, ourDocument.Match) {
+		return nil
+	}
+	for i := range out.problems {
+		if remote(out.problems[i]) {
+			out.problems[i].Severity = schemas.SeverityWarning
+		}
+	}
+	return nil
+}
+
 // variant is one way in which a root is applied.
 type variant struct {
 	// by is the object that applies it; empty where none of the repository does.
@@ -267,8 +290,8 @@ func (b *builder) appliedRoots(roots []root, appliers []applier, top string) []r
 // where there are none, and where it leads nowhere.
 func (b *builder) real(name string) string {
 	if real, err := filepath.EvalSymlinks(filepath.Join(b.dir, filepath.FromSlash(name))); err == nil {
-		if inner, err := filepath.Rel(b.dir, real); err == nil && filepath.IsLocal(inner) {
-			return filepath.ToSlash(inner)
+		if inner, ok := Inside(b.dir, real); ok {
+			return inner
 		}
 	}
 	return name

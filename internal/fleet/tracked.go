@@ -64,18 +64,30 @@ func (t *Tracked) refuse(top, name string) error {
 	if found, err := filepath.EvalSymlinks(name); err == nil {
 		real = found
 	}
-	inner, err := filepath.Rel(top, real)
-	if err != nil || !filepath.IsLocal(inner) {
-		return nil //nolint:nilerr // it leads out of the repository, and is refused for that
+	inner, ok := Inside(top, real)
+	if !ok {
+		return nil // it leads out of the repository, and is refused for that
 	}
-	inner = filepath.ToSlash(inner)
 	for part := range strings.SplitSeq(inner, "/") {
 		if strings.EqualFold(part, ".git") {
 			return errGitDirectory
 		}
 	}
-	if _, err := os.Lstat(real); err == nil && !t.has(inner) {
+	if t.has(inner) {
+		return nil
+	}
+	if _, err := os.Lstat(real); err == nil {
 		return errUntracked
 	}
 	return nil
+}
+
+// Inside is a path relative to a directory, with slashes; ok says whether it lies in
+// it, or is it. Both are as the file system has them: absolute, without symbolic links.
+func Inside(directory, path string) (relative string, ok bool) {
+	relative, err := filepath.Rel(directory, path)
+	if err != nil || !filepath.IsLocal(relative) {
+		return "", false
+	}
+	return filepath.ToSlash(relative), true
 }
