@@ -183,8 +183,8 @@ type rendering struct {
 type builder struct {
 	dir  string // absolute, without symbolic links
 	root *os.Root
-	// tracked: see Checking.
-	tracked *Tracked
+	// gate says which files are read.
+	gate *gate
 	// applied: see appliers; nil until somebody asks.
 	applied *[]applier
 	// unsure says that what appliers the repository has is not known for sure: some
@@ -230,7 +230,7 @@ func newBuilder(dir string) (*builder, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &builder{dir: absolute, root: root, clock: clock.RealClock{}}, nil
+	return &builder{dir: absolute, root: root, gate: newGate(absolute), clock: clock.RealClock{}}, nil
 }
 
 func (b *builder) close() { _ = b.root.Close() }

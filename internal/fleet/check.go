@@ -124,7 +124,7 @@ func (o Checking) Check(ctx context.Context, root string, paths ...string) (*Rep
 		return nil, pathError(root, pathReason(err))
 	}
 	defer b.close()
-	b.tracked = o.Tracked
+	b.gate.tracked = o.Tracked
 	if isBare(b.root) {
 		return nil, bareError(root)
 	}

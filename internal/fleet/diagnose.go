@@ -219,7 +219,7 @@ func (d *diagnosis) safe(ctx context.Context) (bool, *schemas.Problem) {
 	if err != nil {
 		return false, nil
 	}
-	s := &scan{root: d.scan.root, tracked: d.scan.tracked, replaced: replaced}
+	s := &scan{root: d.scan.root, gate: d.scan.gate, replaced: replaced}
 	if err = s.visit(ctx, d.dir, d.file, 0, 0); err == nil {
 		err = s.tooMuch()
 	}

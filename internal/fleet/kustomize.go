@@ -32,7 +32,7 @@ var kustomizeLock sync.Mutex
 // kustomize renders a directory with a kustomization. Its error is the
 // context's; everything else is a problem.
 func (b *builder) kustomize(ctx context.Context, dir, file string) (*rendering, error) {
-	s := &scan{root: b.root, tracked: b.tracked, comments: &b.comments, memo: b.memo}
+	s := &scan{root: b.root, gate: b.gate, comments: &b.comments, memo: b.memo}
 	if err := s.visit(ctx, dir, file, 0, 0); err != nil {
 		if ctx.Err() != nil {
 			return nil, buildError(dir, ctx.Err())
@@ -193,7 +193,7 @@ func (b *builder) run(dir string, replaced map[string][]byte) (resmap.ResMap, er
 // files are those of the tree as a run sees them.
 func (b *builder) files(replaced map[string][]byte) (boundedFiles, error) {
 	secure, err := filesys.MakeFsOnDiskSecure(b.dir)
-	return boundedFiles{FileSystem: secure, top: b.dir, tracked: b.tracked, aliased: &aliases{}, replaced: replaced}, err
+	return boundedFiles{FileSystem: secure, gate: b.gate, aliased: &aliases{}, replaced: replaced}, err
 }
 
 func (b *builder) runOver(dir string, files kfilesys.FileSystem) (resources resmap.ResMap, err error) {
@@ -222,9 +222,7 @@ func (b *builder) runOver(dir string, files kfilesys.FileSystem) (resources resm
 // large, and has no aliases beyond the bounds.
 type boundedFiles struct {
 	kfilesys.FileSystem
-	// top is the repository's directory.
-	top     string
-	tracked *Tracked
+	gate *gate
 	// aliased counts the aliases of what is read; nil: nobody does.
 	aliased *aliases
 	// replaced: see run. A file without content is not there.
@@ -244,7 +242,7 @@ func (f boundedFiles) ReadFile(name string) ([]byte, error) {
 		}
 		return data, nil
 	}
-	if err := f.tracked.refuse(f.top, name); err != nil {
+	if err := f.gate.refuse(name); err != nil {
 		return nil, fmt.Errorf("%s: %w", filepath.Base(name), err)
 	}
 	if info, err := os.Stat(name); err == nil {

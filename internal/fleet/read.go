@@ -53,7 +53,7 @@ func readBounded(root *os.Root, name string) ([]byte, error) {
 
 // read reads a file within the bounds.
 func (s *scan) read(name string) ([]byte, error) {
-	if err := s.tracked.refuse(s.root.Name(), filepath.Join(s.root.Name(), filepath.FromSlash(name))); err != nil {
+	if err := s.gate.refuse(filepath.Join(s.root.Name(), filepath.FromSlash(name))); err != nil {
 		return nil, err
 	}
 	data, known := s.replaced[name]

@@ -29,7 +29,7 @@ func NewRenderer(dir string, given *Variables) (*Renderer, error) {
 }
 
 // Track has only what Git tracks read. It comes before anything is rendered.
-func (r *Renderer) Track(tracked *Tracked) { r.b.tracked = tracked }
+func (r *Renderer) Track(tracked *Tracked) { r.b.gate.tracked = tracked }
 
 // Close ends it.
 func (r *Renderer) Close() { r.b.close() }

@@ -18,11 +18,11 @@ import (
 // kustomize applies them, and finds what must not be rendered at all.
 type scan struct {
 	root *os.Root
-	// tracked: see Checking.
-	tracked *Tracked
-	visits  int
-	reads   int
-	bytes   int64
+	// gate says which files are read.
+	gate   *gate
+	visits int
+	reads  int
+	bytes  int64
 	// aliased counts what the scan reads; kustomize's own reads count apart.
 	aliased aliases
 	growth  growth

@@ -88,7 +88,7 @@ func (b *builder) survey(ctx context.Context, dir string) (*survey, error) {
 			return fs.SkipDir
 		case entry.IsDir():
 			return s.directory(dir, name, entry)
-		case !b.tracked.has(name):
+		case !b.gate.tracked.has(name):
 		case !isYAML(name):
 		case s.covering(dir, path.Dir(name)) == "":
 			s.plain = append(s.plain, name)
@@ -193,7 +193,7 @@ func (s *survey) passed(dir, name string) bool {
 
 // references notes what a kustomization refers to.
 func (s *survey) references(dir, file string) {
-	data, err := (&scan{root: s.b.root, tracked: s.b.tracked}).read(file)
+	data, err := (&scan{root: s.b.root, gate: s.b.gate}).read(file)
 	var k kustomizationFile
 	if err == nil {
 		err = yaml.Unmarshal(data, &k)

@@ -289,10 +289,8 @@ func (b *builder) appliedRoots(roots []root, appliers []applier, top string) []r
 // real is where a path of the repository leads to over symbolic links: itself
 // where there are none, and where it leads nowhere.
 func (b *builder) real(name string) string {
-	if real, err := filepath.EvalSymlinks(filepath.Join(b.dir, filepath.FromSlash(name))); err == nil {
-		if inner, ok := Inside(b.dir, real); ok {
-			return inner
-		}
+	if inner, ok := Inside(b.dir, b.gate.real(filepath.Join(b.dir, filepath.FromSlash(name)))); ok {
+		return inner
 	}
 	return name
 }

@@ -9,6 +9,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"sync"
 
 	gitindex "github.com/go-git/go-git/v5/plumbing/format/index"
 )
@@ -57,14 +58,51 @@ func ReadTracked(ctx context.Context, dir string) (*Tracked, error) {
 // has says whether a file, relative to the repository, is tracked.
 func (t *Tracked) has(name string) bool { return t == nil || t.files[name] }
 
-// refuse says why a file below top, also over symbolic links, is not read; nil: it
-// is. What is not there is for whoever reads it to say.
-func (t *Tracked) refuse(top, name string) error {
-	real := name
-	if found, err := filepath.EvalSymlinks(name); err == nil {
-		real = found
+// gate says which files of a repository are read. It is safe for concurrent use, and
+// takes directories for what they were when they were first met.
+type gate struct {
+	top string
+	// tracked: see Checking.
+	tracked *Tracked
+
+	mu sync.Mutex // guards what follows
+	// dirs: directory → where it leads to over symbolic links.
+	dirs map[string]string
+}
+
+func newGate(top string) *gate { return &gate{top: top, dirs: map[string]string{}} }
+
+// real is where an absolute path leads to over symbolic links: itself where that is
+// nowhere. Looking at each directory once is a small part of looking at all of a path
+// for each of its files.
+func (g *gate) real(name string) string {
+	dir := filepath.Dir(name)
+	g.mu.Lock()
+	found, known := g.dirs[dir]
+	g.mu.Unlock()
+	if !known {
+		var err error
+		if found, err = filepath.EvalSymlinks(dir); err != nil {
+			found = dir
+		}
+		g.mu.Lock()
+		g.dirs[dir] = found
+		g.mu.Unlock()
 	}
-	inner, ok := Inside(top, real)
+	name = filepath.Join(found, filepath.Base(name))
+	if info, err := os.Lstat(name); err == nil && info.Mode()&os.ModeSymlink != 0 {
+		if linked, err := filepath.EvalSymlinks(name); err == nil {
+			return linked
+		}
+	}
+	return name
+}
+
+// refuse says why a file, also over symbolic links, is not read; nil: it is. What is
+// not there is for whoever reads it to say.
+func (g *gate) refuse(name string) error {
+	real := g.real(name)
+	inner, ok := Inside(g.top, real)
 	if !ok {
 		return nil // it leads out of the repository, and is refused for that
 	}
@@ -73,7 +111,7 @@ func (t *Tracked) refuse(top, name string) error {
 			return errGitDirectory
 		}
 	}
-	if t.has(inner) {
+	if g.tracked.has(inner) {
 		return nil
 	}
 	if _, err := os.Lstat(real); err == nil {

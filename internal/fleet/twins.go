@@ -36,7 +36,7 @@ func (l *layer) identity() string {
 // twinsOf looks for them in what a root refers to. The layers are numbered as any
 // scan of the root numbers them.
 func (b *builder) twinsOf(ctx context.Context, dir, file string) *twins {
-	s := &scan{root: b.root, tracked: b.tracked, twins: &twins{told: map[int]bool{}}}
+	s := &scan{root: b.root, gate: b.gate, twins: &twins{told: map[int]bool{}}}
 	if s.visit(ctx, dir, file, 0, 0) != nil {
 		return &twins{}
 	}
