@@ -5,15 +5,19 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/go-logr/logr"
+	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 
 	"cloop.dev/cloop/e2e/cluster/clustertest"
 )
 
 // TestMain takes the shared control plane down at the end. As a replica the test
-// binary is a controller instead.
+// binary is a controller instead. Without a logger controller-runtime prints a
+// stack instead, in the middle of whatever test runs by then.
 func TestMain(m *testing.M) {
 	runReplica()
+	ctrl.SetLogger(logr.Discard())
 	clustertest.Main(m)
 }
 

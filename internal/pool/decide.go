@@ -116,7 +116,9 @@ func (o *observed) orphans(p *Plan) {
 	if o.up() {
 		for _, r := range o.sortedRunners() {
 			_, here := o.pods[r.Key]
-			if !here && r.State != hubv1.RunnerStarting && o.mine(r.Key) && !o.fresh(r.Key) {
+			// One that enrolled had a Pod, however fresh: where the cache shows none
+			// before it showed one, the API server is asked (see Missing).
+			if !here && r.State != hubv1.RunnerStarting && o.mine(r.Key) {
 				p.Missing = append(p.Missing, Missing{RunnerID: r.ID, Key: r.Key, End: o.lastEnd(r.ID)})
 			}
 		}
