@@ -112,16 +112,19 @@ type syncPass struct {
 	verifiedBy string
 	// built: the commit was rendered in this pass.
 	built bool
-	// target is what the cluster is held to; nil: nothing is known of it.
+	// target is what the cluster is held to; nil: nothing is known of it. newest
+	// says that it is what Git wants.
 	target *build
+	newest bool
 	// sights: one for each object of target that was looked at.
 	sights []*sight
 	// inventory of the status as the look found it; nil before.
 	inventory map[objectID]bool
 	// changes counts what was created, configured and deleted.
 	changes changes
-	// waits are pruned objects that are not gone yet.
-	waits int
+	// waits are pruned objects that are not gone yet, kept those that Git lacks and
+	// that stay until all of the commit is applied.
+	waits, kept int
 	// again is when something put off is due; zero: nothing is.
 	again time.Time
 	// err is the first failure.
@@ -146,7 +149,33 @@ func (p *syncPass) fail(err *stageError) {
 
 // fresh says that target is what Git wants, as far as is known, and that
 // nothing went wrong so far.
-func (p *syncPass) fresh() bool { return p.err == nil && p.target == p.memory.newest }
+func (p *syncPass) fresh() bool { return p.err == nil && p.newest }
+
+// held are the objects that the newest build holds back, where the cluster is held
+// to the rest of it.
+func (p *syncPass) held() map[objectID]bool {
+	if !p.newest || p.memory.newest == nil {
+		return nil
+	}
+	return p.memory.newest.held
+}
+
+// aim decides what the cluster is held to: what Git wants, with what was applied
+// last where that is held back, or as a whole where Git is not known or refused.
+func (p *syncPass) aim() {
+	m := p.memory
+	p.newest = m.source == nil
+	switch {
+	case !p.newest:
+		p.target = m.applied
+	case m.newest == nil || len(m.newest.held) == 0:
+		p.target = m.newest
+	case m.applied != nil && m.applied.of == m.newest:
+		p.target = m.applied
+	default:
+		p.target = m.newest.over(m.applied)
+	}
+}
 
 // step is one rung of the ladder.
 type step struct {
@@ -227,12 +256,10 @@ func (r *poolSyncReconciler) run(ctx context.Context, p *syncPass) {
 		r.recall(ctx, p)
 	}
 	p.fail(m.source)
-	if p.target = m.applied; m.source == nil {
-		p.target = m.newest
-	}
+	p.aim()
 	if p.target != nil {
 		p.fail(r.climb(ctx, p, []step{{"look", r.look}, {"apply", r.apply}, {"prune", r.prune}}))
-		p.fail(p.refusedObjects())
+		p.fail(p.shortfall())
 		p.fail(p.rivalry())
 	}
 	r.settle(p)

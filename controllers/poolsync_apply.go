@@ -2,6 +2,7 @@ package controllers
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -11,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -18,6 +20,7 @@ import (
 
 	"cloop.dev/cloop/apis/v1alpha1"
 	"cloop.dev/cloop/internal/count"
+	"cloop.dev/cloop/internal/fleet"
 )
 
 // changes counts what a pass did to the cluster.
@@ -91,7 +94,7 @@ func (r *poolSyncReconciler) apply(ctx context.Context, p *syncPass) *stageError
 	}
 	switch m := p.memory; {
 	case m.applied == p.target || !p.fresh():
-	case failure != nil || p.refusedObjects() != nil:
+	case failure != nil || len(p.refusals()) > 0:
 		m.applied = p.asFarAsApplied()
 	default:
 		r.metrics.forgetPools(m.applied, p.target)
@@ -135,20 +138,40 @@ func (r *poolSyncReconciler) isDue(p *syncPass, s *sight) bool {
 // maxRefusals bounds how many objects a condition names that were refused.
 const maxRefusals = 10
 
-// refusedObjects says what the API server does not take; nil: nothing.
-func (p *syncPass) refusedObjects() *stageError {
+// refusals are the API server's words on what it does not take, sorted.
+func (p *syncPass) refusals() []string {
 	var refused []string
 	for _, s := range p.sights {
 		if s.refused != nil {
 			refused = append(refused, s.refused.Error())
 		}
 	}
-	if len(refused) == 0 {
+	slices.Sort(refused)
+	return refused
+}
+
+// shortfall says what of the build is not applied, and why: what the check holds
+// back, and what the API server refuses; nil: all is applied.
+func (p *syncPass) shortfall() *stageError {
+	refused, held := p.refusals(), p.held()
+	if len(refused)+len(held) == 0 {
 		return nil
 	}
-	slices.Sort(refused)
-	return transient(v1alpha1.ReasonApplyFailed, fmt.Errorf("applied %d of %s of %s; the API server refuses the rest: %s",
-		len(p.target.objects)-len(refused), count.Of(len(p.target.objects), "object"), p.target.revision, strings.Join(count.First(refused, maxRefusals), "; ")))
+	kept := ""
+	if p.kept > 0 {
+		kept = fmt.Sprintf("; %s that Git lacks %s kept until all of it is", count.Of(p.kept, "object"), count.Is(p.kept))
+	}
+	message := fmt.Sprintf("applied %d of %s of %s%s", max(0, p.target.total()-len(held)-len(refused)), count.Of(p.target.total(), "object"), p.target.revision, kept)
+	if len(refused) > 0 {
+		message += "; the API server refuses: " + strings.Join(count.First(refused, maxRefusals), "; ")
+	}
+	if len(held) == 0 {
+		return transient(v1alpha1.ReasonApplyFailed, errors.New(message))
+	}
+	err := stalled(v1alpha1.ReasonValidationFailed, fmt.Errorf("%s; held back:\n%w", message, fleet.Refusal(p.memory.newest.problems)))
+	// What the API server refuses, it may take later.
+	err.stalled = len(refused) == 0
+	return err
 }
 
 // mayCorrect says whether it is time to correct an object, and counts it; where
@@ -195,7 +218,8 @@ func (r *poolSyncReconciler) write(ctx context.Context, p *syncPass, manager *ss
 	return w.all(ctx, p, p.guarded(pools), write)
 }
 
-// guarded are the pools beside which nothing was refused; the others wait for it.
+// guarded are the pools beside which nothing was refused or held back; the others
+// wait for it.
 func (p *syncPass) guarded(pools []*sight) []*sight {
 	lacking := map[string]objectID{} // namespace → what is missing there
 	for _, s := range p.sights {
@@ -203,10 +227,16 @@ func (p *syncPass) guarded(pools []*sight) []*sight {
 			lacking[s.id.namespace] = s.id
 		}
 	}
+	for id := range p.held() {
+		// No pool can count on what no PoolSync applies.
+		if !id.isPool() && fleet.Applicable(schema.GroupVersionKind{Group: id.group, Kind: id.kind}) {
+			lacking[id.namespace] = id
+		}
+	}
 	return slices.DeleteFunc(pools, func(s *sight) bool {
 		missing, lacks := lacking[s.id.namespace]
 		if lacks {
-			s.refused = fmt.Errorf("%s: waits for %s, which was refused and stands beside it", s.id, missing)
+			s.refused = fmt.Errorf("%s: waits for %s, which was not applied and stands beside it", s.id, missing)
 		}
 		return lacks
 	})

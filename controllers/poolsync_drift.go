@@ -61,24 +61,30 @@ func (p *syncPass) findings() []finding {
 			add(s.id, v1alpha1.DriftCommitNotApplied, false, s.awaited()...)
 		}
 	}
-	for _, pending := range p.refused() {
+	for _, pending := range p.unapplied() {
 		add(pending.id, v1alpha1.DriftCommitNotApplied, false, pending.diffs...)
 	}
 	return found
 }
 
-// refused compares the ExecutorPools of a build that is not applied with what the
-// cluster has.
-func (p *syncPass) refused() []*sight {
+// unapplied are the ExecutorPools that the newest build holds back, and where none of
+// it is applied all of them, compared with what the cluster has.
+func (p *syncPass) unapplied() []*sight {
+	var pending []*sight
+	for id := range p.held() {
+		if id.isPool() {
+			// Its values may be anything, a secret too.
+			pending = append(pending, &sight{id: id, diffs: []fleet.FieldDiff{{}}})
+		}
+	}
 	newest := p.memory.newest
-	if newest == nil || newest.refusal == nil || newest == p.target || p.target == nil {
-		return nil
+	if newest == nil || newest.refusal == nil || p.newest || p.target == nil {
+		return pending
 	}
 	have := map[objectID]*unstructured.Unstructured{}
 	for _, s := range p.sights {
 		have[s.id] = s.have
 	}
-	var pending []*sight
 	for _, want := range newest.objects {
 		s := &sight{id: idOf(want), want: want}
 		live, known := have[s.id]
@@ -86,7 +92,6 @@ func (p *syncPass) refused() []*sight {
 		case !s.id.isPool() || s.id.name == "":
 			continue
 		case newest.broken[s.id]:
-			// Its values may be anything, a secret too.
 			s.diffs = []fleet.FieldDiff{{}}
 		case known:
 			s.diffs = fleet.CompareSpecs(want, live, fleet.IgnoredPaths(p.sync.Spec.Drift.Ignore, want))

@@ -34,14 +34,15 @@ type leftover struct {
 // prune deletes what an earlier revision applied and the present one lacks, and
 // keeps the inventory. What is not gone yet stays in it.
 func (r *poolSyncReconciler) prune(ctx context.Context, p *syncPass) *stageError {
-	wanted := inventoryOf(p.own(p.target))
+	held := p.held()
+	wanted := merged(inventoryOf(p.own(p.target)), having(p.status.Inventory, func(id objectID) bool { return held[id] }))
 	if !p.sync.Spec.Prune {
 		if p.fresh() {
 			p.status.Inventory = wanted
 		}
 		return nil
 	}
-	obsolete := without(p.status.Inventory, p.target.byID)
+	obsolete := having(p.status.Inventory, func(id objectID) bool { return p.target.byID[id] == nil && !held[id] })
 	if len(obsolete) == 0 {
 		p.status.Inventory = wanted
 		return nil
@@ -63,6 +64,11 @@ func (r *poolSyncReconciler) prune(ctx context.Context, p *syncPass) *stageError
 	// A pass that failed, or holds the cluster to an older build, knows too
 	// little to delete.
 	if len(doomed) == 0 || !p.fresh() {
+		return nil
+	}
+	if len(held)+len(p.refusals()) > 0 {
+		// What replaces it may be among what is not applied.
+		p.kept = len(doomed)
 		return nil
 	}
 	if refusal := withinLimit(p, objectsOf(doomed)); refusal != nil {
@@ -198,11 +204,9 @@ func merged(a, b []v1alpha1.InventoryEntry) []v1alpha1.InventoryEntry {
 	return slices.Compact(sorted(slices.Concat(a, b)))
 }
 
-// without are the entries that are not among the objects.
-func without(entries []v1alpha1.InventoryEntry, objects map[objectID]*unstructured.Unstructured) []v1alpha1.InventoryEntry {
-	return slices.DeleteFunc(slices.Clone(entries), func(e v1alpha1.InventoryEntry) bool {
-		return objects[idOfEntry(e)] != nil
-	})
+// having are the entries of the objects that a condition holds for.
+func having(entries []v1alpha1.InventoryEntry, holds func(objectID) bool) []v1alpha1.InventoryEntry {
+	return slices.DeleteFunc(slices.Clone(entries), func(e v1alpha1.InventoryEntry) bool { return !holds(idOfEntry(e)) })
 }
 
 // lookAtDeletion is how often a PoolSync that is being deleted is looked at

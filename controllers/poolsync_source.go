@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -44,10 +46,40 @@ type build struct {
 	byID map[objectID]*unstructured.Unstructured
 	// hubPools are left to the hub.
 	hubPools int
+	// held are the objects that are not applied for problems of theirs; they are not
+	// among objects.
+	held     map[objectID]bool
+	problems []schemas.Problem
 	// refusal says why none of it is applied; broken are then the objects with
 	// a problem of their own.
 	refusal *stageError
 	broken  map[objectID]bool
+	// of is the build of which this one has all but what that holds back; nil: this
+	// one is as it was built.
+	of *build
+}
+
+// over is a build with, in place of the objects that it holds back, what was
+// applied of them last.
+func (b *build) over(applied *build) *build {
+	both := *b
+	both.of, both.objects, both.byID = b, slices.Clone(b.objects), maps.Clone(b.byID)
+	for id := range b.held {
+		if applied == nil || applied.byID[id] == nil {
+			continue
+		}
+		both.byID[id] = applied.byID[id]
+		both.objects = append(both.objects, applied.byID[id])
+	}
+	return &both
+}
+
+// total counts the objects of a build, those that are held back included.
+func (b *build) total() int {
+	if b.of != nil {
+		b = b.of
+	}
+	return len(b.objects) + len(b.held)
 }
 
 // variables are what spec.substitute says, with the objects that it names as they
@@ -169,24 +201,39 @@ func (r *poolSyncReconciler) rebuild(ctx context.Context, p *syncPass, commit, p
 	return b, b.refusal
 }
 
-// render fills a build. It is refused whole by whatever `cloop fleet check` calls an
-// error, and by objects that are not ours to apply.
+// render fills a build. An object that `cloop fleet check` finds an error in, or that is
+// not ours to apply, is held back. The build is refused whole by an error that is no
+// single object's, and where nothing is left.
 func (r *poolSyncReconciler) render(ctx context.Context, sync *v1alpha1.PoolSync, builder *fleet.Builder, dir string, b *build, variables *fleet.Variables) *stageError {
 	built, err := builder.Build(ctx, dir, b.path, variables)
 	if err != nil {
 		return buildFailure(ctx, err)
 	}
+	b.problems, b.held = built.Errors(), map[objectID]bool{}
+	refused := len(b.problems) > 0 && (len(built.Refused) > 0 || !anySound(built))
 	for i := range built.Objects {
-		b.add(sync, &built.Objects[i])
+		rendered := &built.Objects[i]
+		if held := built.HeldBack[fleet.Identity(rendered.Object)]; len(held) > 0 && !refused {
+			b.held[idIn(sync, rendered.Object)] = true
+		} else {
+			b.add(sync, rendered)
+		}
 	}
-	if problems := built.Errors(); len(problems) > 0 {
-		b.markBroken(problems)
-		return stalled(v1alpha1.ReasonValidationFailed, fleet.Refusal(problems))
+	if refused {
+		b.markBroken(b.problems)
+		return stalled(v1alpha1.ReasonValidationFailed, fleet.Refusal(b.problems))
 	}
 	if len(b.objects) == 0 {
 		return stalled(v1alpha1.ReasonEmptyBuild, fmt.Errorf("%s has nothing to apply", b.path))
 	}
 	return nil
+}
+
+// anySound says whether there is an object to apply that is not held back.
+func anySound(built *fleet.Built) bool {
+	return slices.ContainsFunc(built.Objects, func(rendered fleet.Rendered) bool {
+		return !isHubPool(rendered.Object) && len(built.HeldBack[fleet.Identity(rendered.Object)]) == 0
+	})
 }
 
 func buildFailure(ctx context.Context, err error) *stageError {
@@ -202,16 +249,13 @@ func buildFailure(ctx context.Context, err error) *stageError {
 
 // add makes a rendered object ours. HubPools are the hub's to read.
 func (b *build) add(sync *v1alpha1.PoolSync, rendered *fleet.Rendered) {
-	gvk := rendered.Object.GroupVersionKind()
-	if gvk.Group == v1alpha1.Group && gvk.Kind == v1alpha1.HubPoolKind {
+	if isHubPool(rendered.Object) {
 		b.hubPools++
 		return
 	}
 	obj := rendered.Object.DeepCopy()
 	delete(obj.Object, "status")
-	if obj.GetNamespace() == "" {
-		obj.SetNamespace(sync.Namespace)
-	}
+	obj.SetNamespace(idIn(sync, obj).namespace)
 	labels := obj.GetLabels()
 	if labels == nil {
 		labels = map[string]string{}
@@ -221,6 +265,21 @@ func (b *build) add(sync *v1alpha1.PoolSync, rendered *fleet.Rendered) {
 	setAnnotation(obj, v1alpha1.AnnotationSourcePath, rendered.SourcePath)
 	b.objects = append(b.objects, obj)
 	b.byID[idOf(obj)] = obj
+}
+
+func isHubPool(obj *unstructured.Unstructured) bool {
+	gvk := obj.GroupVersionKind()
+	return gvk.Group == v1alpha1.Group && gvk.Kind == v1alpha1.HubPoolKind
+}
+
+// idIn is the object's id where the PoolSync applies it: in its own namespace, if
+// the object names none.
+func idIn(sync *v1alpha1.PoolSync, obj *unstructured.Unstructured) objectID {
+	id := idOf(obj)
+	if id.namespace == "" {
+		id.namespace = sync.Namespace
+	}
+	return id
 }
 
 func setAnnotation(obj *unstructured.Unstructured, key, value string) {

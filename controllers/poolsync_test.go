@@ -7,10 +7,12 @@ import (
 
 	"github.com/fluxcd/cli-utils/pkg/kstatus/status"
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/yaml"
 
 	"cloop.dev/cloop/apis/v1alpha1"
 	"cloop.dev/cloop/internal/fleet/fleettest"
@@ -339,8 +341,15 @@ func TestForeignKindsAreRefused(t *testing.T) {
 			if message := condition(sync, v1alpha1.ConditionReady).Message; !strings.Contains(message, "clusters/dev/foreign.yaml:2:") || !strings.Contains(message, "[kind-not-applied]") {
 				t.Errorf("Ready says %s", message)
 			}
-			if s.hasPool("gpu") {
-				t.Error("the rest was applied")
+			if !s.hasPool("gpu") {
+				t.Error("the rest was not applied")
+			}
+			stolen := &unstructured.Unstructured{}
+			if err := yaml.Unmarshal([]byte(document), &stolen.Object); err != nil {
+				t.Fatal(err)
+			}
+			if err := s.client.Get(s.ctx, client.ObjectKey{Namespace: s.ns, Name: "stolen"}, stolen); !apierrors.IsNotFound(err) {
+				t.Errorf("the %s was applied: %v", stolen.GetKind(), err)
 			}
 		})
 	}

@@ -108,7 +108,7 @@ var remedies = map[Reason]string{
 	ReasonPathNotFound:         "correct spec.path, or commit an overlay there; nothing was changed",
 	ReasonBuildFailed:          "run `cloop fleet check` on the repository and commit a fix; nothing was changed",
 	ReasonEmptyBuild:           "an overlay without a document prunes nothing: commit one, or delete the PoolSync to remove its pools",
-	ReasonValidationFailed:     "run `cloop fleet check` on the repository and commit a fix; nothing was changed",
+	ReasonValidationFailed:     "run `cloop fleet check` on the repository and commit a fix; what is wrong stays as it was applied last",
 	ReasonApplyFailed:          "read the API server's message: usually a right that the applying account lacks",
 	ReasonPruneFailed:          "read the API server's message: usually a right that the applying account lacks",
 	ReasonPruneNeedsApproval:   "if the deletions are meant, annotate the PoolSync with cloop.dev/approve-prune and the revision",

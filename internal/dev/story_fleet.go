@@ -288,7 +288,7 @@ func (st *Story) editHub(ctx context.Context, r *record) error {
 }
 
 // badCommit: the check refuses a commit with file, line and rule; merged all
-// the same, it changes nothing, and the PoolSync says why.
+// the same, the pool that it is about stays as it was, and the PoolSync says why.
 func (st *Story) badCommit(ctx context.Context, r *record) error {
 	hubBefore, clusterBefore, err := st.definitions(ctx)
 	if err != nil {
