@@ -84,6 +84,25 @@ kubectl -n cloop-pools wait xpool/agents --for=jsonpath='{.spec.runnerLabels.clu
 	if !strings.Contains(said, "3 roots, 4 documents, 1 pool: all is well\n") {
 		t.Errorf("it said\n%s", said)
 	}
+
+	// What import writes of it all is taken over without a change.
+	said = shell(setup + `cd "` + fleet.Dir + `"
+remote=$(kubectl -n cloop-fleet get psync fleet -o jsonpath='{.spec.source.git.url}')
+as='{.metadata.uid} {.metadata.generation}'
+before=$(kubectl -n cloop-pools get xpool agents -o jsonpath="$as")
+git rm --quiet -r .
+cloop fleet import . --repository "$remote"
+cloop fleet check
+git add --all
+git commit --quiet --message 'Take over what there is'
+git push --quiet
+kubectl apply --server-side --force-conflicts -k bootstrap/cloop
+cloop fleet reconcile --wait
+test "$before" = "$(kubectl -n cloop-pools get xpool agents -o jsonpath="$as")"
+cloop fleet drift`)
+	if !strings.Contains(said, "No drift: 1 pool compared.\n") || !strings.Contains(said, "PoolSync cloop-fleet/fleet applies 1 of the ExecutorPools") {
+		t.Errorf("it said\n%s", said)
+	}
 }
 
 // pathWithoutKubectl has what the scripts need and no more.

@@ -20,6 +20,7 @@ func (a *app) newFleetCommand() *cobra.Command {
 	}
 	cmd.AddCommand(
 		a.newFleetInitCommand(),
+		a.newFleetImportCommand(),
 		a.newFleetCheckCommand(),
 		a.newFleetDiffCommand(),
 		a.newFleetDriftCommand(),

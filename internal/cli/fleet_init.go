@@ -15,6 +15,7 @@ import (
 
 	"cloop.dev/cloop/internal/count"
 	"cloop.dev/cloop/internal/fleet/scaffold"
+	"cloop.dev/cloop/internal/printable"
 )
 
 // What a new repository has where nothing else is known; the README says where
@@ -32,6 +33,8 @@ type newRepository struct {
 	Kept []string `json:"kept,omitempty"`
 	// Next is what to do now, a step each.
 	Next []string `json:"next"`
+	// Notes are what else is to be known.
+	Notes []string `json:"notes,omitempty"`
 }
 
 func (a *app) newFleetInitCommand() *cobra.Command {
@@ -80,6 +83,12 @@ func (a *app) initFleet(ctx context.Context, dir string, o scaffold.Options) err
 		o.HubURL = exampleHub
 		replace = append(replace, fmt.Sprintf("replace %s in pools/base/agents.yaml by your hub's address", exampleHub))
 	}
+	return a.writeRepository(ctx, dir, o, newRepository{Next: replace})
+}
+
+// writeRepository writes a repository that is hub's and clusters' to follow, and shows
+// that. shown has what is known of it already: steps that come first, and notes.
+func (a *app) writeRepository(ctx context.Context, dir string, o scaffold.Options, shown newRepository) error {
 	if info, err := os.Stat(dir); err == nil && !info.IsDir() {
 		return &No{Message: dir + " is a file: name a directory"}
 	}
@@ -93,13 +102,13 @@ func (a *app) initFleet(ctx context.Context, dir string, o scaffold.Options) err
 		if origin := originOf(ctx, dir); origin != "" {
 			o.Repository = httpsOf(origin)
 			if o.Repository != "" && !strings.HasPrefix(origin, "https://") {
-				replace = append(replace, fmt.Sprintf("see that hub and clusters can fetch %s, which origin is by ssh; --repository takes an address of ssh, too", o.Repository))
+				shown.Next = append(shown.Next, fmt.Sprintf("see that hub and clusters can fetch %s, which origin is by ssh; --repository takes an address of ssh, too", o.Repository))
 			}
 		}
 	}
 	if o.Repository == "" {
 		o.Repository = exampleRepository
-		replace = append(replace, fmt.Sprintf("replace %s in bootstrap/ by the repository's address", exampleRepository))
+		shown.Next = append(shown.Next, fmt.Sprintf("replace %s in bootstrap/ by the repository's address", exampleRepository))
 	}
 	files, err := scaffold.Files(o)
 	if err != nil {
@@ -118,7 +127,7 @@ func (a *app) initFleet(ctx context.Context, dir string, o scaffold.Options) err
 	if err != nil {
 		return err
 	}
-	shown := newRepository{Directory: dir, Files: written, Kept: kept, Next: nextSteps(dir, guide, o, replace)}
+	shown.Directory, shown.Files, shown.Kept, shown.Next = dir, written, kept, nextSteps(dir, guide, o, shown.Next)
 	return a.show(shown, func(w io.Writer) { printNewRepository(w, shown) })
 }
 
@@ -147,6 +156,9 @@ func printNewRepository(w io.Writer, shown newRepository) {
 	say(w, "Wrote %s %s.\n", count.Of(len(shown.Files), "file"), where)
 	for _, name := range shown.Kept {
 		say(w, "Kept %s as it was.\n", name)
+	}
+	for _, note := range shown.Notes {
+		say(w, "note: %s\n", printable.Line(note))
 	}
 	say(w, "\nNext:\n")
 	for i, step := range shown.Next {

@@ -54,20 +54,26 @@ func normal(value any, t reflect.Type, s *shape) any {
 func normalMap(node map[string]any, t reflect.Type, s *shape) map[string]any {
 	out := make(map[string]any, len(node))
 	for name, child := range node {
-		var childType reflect.Type
-		switch {
-		case t == nil:
-		case t.Kind() == reflect.Struct:
-			childType = goField(t, name)
-		case t.Kind() == reflect.Map:
-			// An entry of a map is there, whatever its value: a label may be "".
-			childType = reflect.PointerTo(t.Elem())
-		}
-		if normalised := normal(child, childType, s.field(name)); normalised != nil {
+		if normalised := normal(child, fieldType(t, name), s.field(name)); normalised != nil {
 			out[name] = normalised
 		}
 	}
 	return out
+}
+
+// fieldType is the Go type of a struct's field by its JSON name, or of a map's entry;
+// nil where none is known.
+func fieldType(t reflect.Type, name string) reflect.Type {
+	switch {
+	case t == nil:
+		return nil
+	case t.Kind() == reflect.Struct:
+		return goField(t, name)
+	case t.Kind() == reflect.Map:
+		// An entry of a map is there, whatever its value: a label may be "".
+		return reflect.PointerTo(t.Elem())
+	}
+	return nil
 }
 
 func normalList(node []any, t reflect.Type, s *shape) []any {

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"net/url"
 	"path"
 	"regexp"
@@ -31,6 +32,17 @@ type Options struct {
 	Repository string
 	// Branch is what they follow.
 	Branch string
+	// Contents stand in place of the pools to begin with; nil: those are written, and
+	// need HubURL and at least one cluster.
+	Contents *Contents
+}
+
+// Contents are the documents of a repository, in YAML, by a path of their own.
+type Contents struct {
+	// Hub is the hub's half; nil: the repository has none.
+	Hub map[string][]byte
+	// Clusters: name of an overlay → its documents.
+	Clusters map[string]map[string][]byte
 }
 
 var (
@@ -46,7 +58,7 @@ const hubStatus = "hub"
 func (o Options) Check() error {
 	var problems []error
 	say := func(format string, args ...any) { problems = append(problems, fmt.Errorf(format, args...)) }
-	if hub, err := url.Parse(o.HubURL); err != nil || !plainHTTPS(hub) {
+	if hub, err := url.Parse(o.HubURL); o.Contents == nil && (err != nil || !plainHTTPS(hub)) {
 		say("the hub's URL must be https, without user information, query or fragment")
 	}
 	if at, err := url.Parse(o.Repository); err != nil || !plainHTTPS(at) && !plainSSH(at) || strings.Trim(at.Path, "/") == "" {
@@ -61,7 +73,7 @@ func (o Options) Check() error {
 	if !branchName.MatchString(o.Branch) || strings.Contains(o.Branch, "..") {
 		say("%q is no name for a branch", o.Branch)
 	}
-	if len(o.Clusters) == 0 {
+	if len(o.Clusters) == 0 && o.Contents == nil {
 		say("name at least one cluster")
 	}
 	for i, name := range o.Clusters {
@@ -98,6 +110,9 @@ func plain(u *url.URL) bool {
 		!strings.ContainsAny(u.String(), " '\"{}[],#&*!|>%@`\\\n")
 }
 
+// HubHalf says whether the repository has one.
+func (o Options) HubHalf() bool { return o.Contents == nil || o.Contents.Hub != nil }
+
 // SSH says whether the repository is fetched over ssh.
 func (o Options) SSH() bool { return strings.HasPrefix(o.Repository, "ssh:") }
 
@@ -126,21 +141,49 @@ func Files(o Options) (map[string][]byte, error) {
 	out := map[string][]byte{}
 	err := each(files, "files", func(name string, content []byte) error {
 		folder, below, _ := strings.Cut(name, "/")
-		switch folder {
-		case "cluster":
-			return o.forClusters(out, "clusters", below, content)
-		case "bootstrap":
+		switch {
+		case folder == "bootstrap":
 			return o.forClusters(out, folder, below, content)
+		case o.Contents != nil && slices.Contains([]string{"hub", "pools", "cluster"}, folder):
+			return nil
+		case folder == "cluster":
+			return o.forClusters(out, "clusters", below, content)
 		}
 		return render(out, name, content, struct{ Options }{o})
 	})
 	if err != nil {
 		return nil, err
 	}
+	o.Contents.write(out)
 	return out, each(kustomize.Kinds(), ".", func(name string, content []byte) error {
 		out["kinds/"+name] = content
 		return nil
 	})
+}
+
+// write adds a kustomization for each half, and what it lists.
+func (c *Contents) write(out map[string][]byte) {
+	if c == nil {
+		return
+	}
+	if c.Hub != nil {
+		half(out, "hub", c.Hub, "")
+	}
+	for name, documents := range c.Clusters {
+		half(out, "clusters/"+name, documents, "components:\n  - ../../kinds\n")
+	}
+}
+
+func half(out map[string][]byte, folder string, documents map[string][]byte, more string) {
+	list := "resources:\n"
+	if len(documents) == 0 {
+		list = "resources: []\n"
+	}
+	for _, name := range slices.Sorted(maps.Keys(documents)) {
+		list += "  - " + name + "\n"
+		out[folder+"/"+name] = documents[name]
+	}
+	out[folder+"/kustomization.yaml"] = []byte("apiVersion: kustomize.config.k8s.io/v1beta1\nkind: Kustomization\n" + list + more)
 }
 
 // forClusters renders a file once for each cluster.
