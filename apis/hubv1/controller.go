@@ -19,6 +19,9 @@ const (
 	// FeatureRefusalKinds of a hub: a Refusal may say what kind of trouble keeps
 	// runners from starting.
 	FeatureRefusalKinds = "refusal-kinds"
+	// FeatureOverrides of a hub: a pool may be otherwise than Git says for a time,
+	// and a HubPool of a cluster may define a pool.
+	FeatureOverrides = "overrides"
 )
 
 // ControllerFeatures are those that a controller of this build speaks.

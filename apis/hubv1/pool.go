@@ -1,6 +1,10 @@
 package hubv1
 
-import "time"
+import (
+	"fmt"
+	"strings"
+	"time"
+)
 
 // PoolState is where a pool is in its life.
 type PoolState string
@@ -30,16 +34,104 @@ type PoolDefinition struct {
 	DeletionPolicy string `json:"deletionPolicy,omitempty" enum:"Orphan,Revoke"`
 }
 
-// Provenance says which commit and file a definition was synced from.
+// Provenance says who keeps a definition as Git has it, and which commit and file
+// it came from.
 type Provenance struct {
-	// Sync is the name of the sync entry in the hub's configuration.
-	Sync       string `json:"sync"`
-	Repository string `json:"repository"`
-	// Path of the file in the repository, relative to its root.
-	Path     string `json:"path"`
-	Revision string `json:"revision"`
-	// Digest of the normalised definition, "sha256:…".
-	Digest string `json:"digest"`
+	// Sync is the name of the sync entry in the hub's configuration, or the
+	// ClusterOwner of a HubPool in a cluster.
+	Sync string `json:"sync" maxLength:"512" doc:"Name of the hub's Git sync, or cluster:CLUSTER/NAMESPACE/NAME of a HubPool in a cluster."`
+	// Repository, Path and Revision are empty for a HubPool that came from no
+	// repository. Path is relative to the repository's root.
+	Repository string `json:"repository" maxLength:"1024"`
+	Path       string `json:"path" maxLength:"1024"`
+	Revision   string `json:"revision" maxLength:"256"`
+	// Digest of the normalised definition, "sha256:…", as the hub computes it.
+	Digest string `json:"digest,omitempty" maxLength:"128"`
+}
+
+// clusterOwner begins a ClusterOwner; no sync of the configuration is named so.
+const clusterOwner = "cluster:"
+
+// ClusterOwner is the Provenance.Sync of a HubPool in a cluster, which has a name
+// of its own there: letters, digits, dots and dashes, at most 128.
+func ClusterOwner(cluster, namespace, name string) string {
+	return clusterOwner + cluster + "/" + namespace + "/" + name
+}
+
+// Cluster is where the HubPool is that a definition came from; ok is false where
+// the hub itself reads it from Git.
+func (p Provenance) Cluster() (cluster, namespace, name string, ok bool) {
+	text, ok := strings.CutPrefix(p.Sync, clusterOwner)
+	parts := strings.SplitN(text, "/", 3)
+	if !ok || len(parts) != 3 {
+		return "", "", "", false
+	}
+	return parts[0], parts[1], parts[2], true
+}
+
+// String says in words where a definition is kept, for people who want to change
+// it there.
+func (p Provenance) String() string {
+	git := ""
+	if p.Path != "" {
+		git = strings.TrimSpace(p.Repository+" "+p.Path) + " at " + p.Revision
+	}
+	cluster, namespace, name, ok := p.Cluster()
+	switch {
+	case !ok:
+		return "Git: " + git
+	case git == "":
+		return fmt.Sprintf("HubPool %s/%s of cluster %s", namespace, name, cluster)
+	}
+	return fmt.Sprintf("HubPool %s/%s of cluster %s, from Git: %s", namespace, name, cluster, git)
+}
+
+// Bounds of an Override.
+const (
+	// DefaultOverride is how long one is where nobody says.
+	DefaultOverride = 8 * time.Hour
+	// MaxOverride is how long one may be at most.
+	MaxOverride = 7 * 24 * time.Hour
+)
+
+// Override is an act by which somebody sets aside what Git says of a pool, for a
+// time. It ends when that is up or Git says something else; what Git says holds
+// again then.
+type Override struct {
+	// Reason that was given.
+	Reason string `json:"reason"`
+	// By is who gave it, as the audit trail names them.
+	By string `json:"by"`
+	// At is when it was given, and Since when the first was of several that
+	// followed one another: since then the hub differs from Git.
+	At    time.Time `json:"at"`
+	Since time.Time `json:"since"`
+	Until time.Time `json:"until"`
+	// Git is what Git said last.
+	Git PoolDefinition `json:"git"`
+	// GitCordon is Git's cordon, where that is set aside too.
+	GitCordon *Cordon `json:"gitCordon,omitempty"`
+}
+
+// CauseBreakGlass is the cause of a Drift that an Override makes.
+const CauseBreakGlass = "BreakGlass"
+
+// Drift is one field in which the hub has a pool otherwise than Git.
+type Drift struct {
+	// Path is a JSON pointer into the HubPool document, such as /spec/maxRunners.
+	Path string `json:"path"`
+	// Git and Hub are the values as JSON; empty where absent.
+	Git string `json:"git,omitempty"`
+	Hub string `json:"hub,omitempty"`
+	// Cause is CauseBreakGlass.
+	Cause string `json:"cause"`
+	// By is who made the difference, and Since when it began.
+	By    string    `json:"by"`
+	Since time.Time `json:"since"`
+	// Until is when it ends by itself.
+	Until time.Time `json:"until"`
+	// Message says why there is a difference.
+	Message string `json:"message"`
 }
 
 // InstallHints are what whoever made a pool said of its half in a cluster. The
@@ -79,6 +171,10 @@ type Pool struct {
 	Cordon *Cordon `json:"cordon,omitempty"`
 	// Source is set while Git owns the definition.
 	Source *Provenance `json:"source,omitempty"`
+	// Override is set while somebody has set aside what Git says.
+	Override *Override `json:"override,omitempty"`
+	// Drift lists where the hub differs from what Git says of the pool.
+	Drift []Drift `json:"drift,omitempty"`
 	// Install is set where whoever made the pool said how it is installed.
 	Install *InstallHints `json:"install,omitempty"`
 	// Revision counts the changes of this pool; it is its ETag.
@@ -143,6 +239,15 @@ type UpdatePoolRequest struct {
 	Owner        *string            `json:"owner,omitempty"`
 	Harness      *string            `json:"harness,omitempty"`
 	Capabilities *map[string]bool   `json:"capabilities,omitempty"`
+}
+
+// DefinePoolRequest is what a HubPool of a cluster says of a pool.
+type DefinePoolRequest struct {
+	Definition PoolDefinition `json:"definition"`
+	// Cordon cordons the pool; nil: the document has no opinion.
+	Cordon *CordonRequest `json:"cordon,omitempty"`
+	// Provenance has the HubPool's ClusterOwner as its Sync.
+	Provenance Provenance `json:"provenance"`
 }
 
 // CordonRequest cordons a pool.

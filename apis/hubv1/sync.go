@@ -24,9 +24,22 @@ type Sync struct {
 	LastAttemptedRevision string `json:"lastAttemptedRevision,omitempty"`
 	// LastAppliedRevision is the newest revision applied whole.
 	LastAppliedRevision string `json:"lastAppliedRevision,omitempty"`
-	// Pools are the names that the last applied revision defines.
-	Pools   []string   `json:"pools,omitempty"`
-	LastRun *time.Time `json:"lastRun,omitempty"`
+	// Pools are the names that the revision defines that was applied last, whole
+	// or in part.
+	Pools []string `json:"pools,omitempty"`
+	// HeldBack are the documents of the newest revision that are not applied
+	// although others of it are, by pool.
+	HeldBack []HeldBack `json:"heldBack,omitempty"`
+	LastRun  *time.Time `json:"lastRun,omitempty"`
+}
+
+// HeldBack is a document that is not applied. The pool stays as it is.
+type HeldBack struct {
+	Pool string `json:"pool"`
+	// Path of the file in the repository.
+	Path string `json:"path"`
+	// Problems say what to correct, each in one line.
+	Problems []string `json:"problems"`
 }
 
 // SyncList lists syncs by name.

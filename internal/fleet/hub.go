@@ -73,6 +73,23 @@ func CompareHub(git, hub hubv1.PoolDefinition) []FieldDiff {
 	return CompareSpecs(hubPoolObject(git), hubPoolObject(hub), nil)
 }
 
+// HubDrift is CompareHub as the hub shows it: the paths and the values, of which
+// none is a secret's.
+func HubDrift(git, hub hubv1.PoolDefinition) []hubv1.Drift {
+	var entries []hubv1.Drift
+	for _, diff := range CompareHub(git, hub) {
+		entries = append(entries, hubv1.Drift{Path: secret.Redact(diff.Path), Git: shownAtHub(diff.Want), Hub: shownAtHub(diff.Have)})
+	}
+	return entries
+}
+
+func shownAtHub(value any) string {
+	if value == nil {
+		return ""
+	}
+	return canonical(secret.RedactValue(value))
+}
+
 func hubPoolObject(def hubv1.PoolDefinition) *unstructured.Unstructured {
 	data, err := json.Marshal(normalDefinition(def))
 	spec := map[string]any{}

@@ -2,19 +2,15 @@ package hub
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"regexp"
 	"runtime/debug"
 	"slices"
-	"strings"
 
 	"cloop.dev/cloop/apis/hubv1"
-	"cloop.dev/cloop/apis/v1alpha1"
 	"cloop.dev/cloop/internal/fleet"
-	"cloop.dev/cloop/internal/hub/access"
+	"cloop.dev/cloop/internal/hub/hubpool"
 	"cloop.dev/cloop/internal/hub/store"
-	"cloop.dev/cloop/internal/secret"
+	"cloop.dev/cloop/internal/printable"
 	"cloop.dev/cloop/schemas"
 )
 
@@ -45,11 +41,11 @@ func (f *follower) build(ctx context.Context, record *hubv1.Sync) error {
 			f.log.Error("checkout is not removed", "error", err)
 		}
 	}()
-	documents, err := f.render(ctx, tree)
+	found, err := f.render(ctx, tree)
 	if err != nil {
 		return fmt.Errorf("revision %s is not applied: %w", fleet.Short(tree.Revision), err)
 	}
-	f.documents, f.closure = documents, closure
+	f.documents, f.besides, f.closure = found.documents, found.besides, closure
 	return nil
 }
 
@@ -62,7 +58,9 @@ func atRevision(documents []store.PoolDocument, revision string) []store.PoolDoc
 	return moved
 }
 
-func (f *follower) render(ctx context.Context, tree *fleet.Tree) ([]store.PoolDocument, error) {
+// render builds and judges the hub's half. A document with a problem of its own is
+// held back; an error is for what makes unknown which documents there are.
+func (f *follower) render(ctx context.Context, tree *fleet.Tree) (*revision, error) {
 	if f.builder == nil {
 		f.builder = fleet.NewBuilder(f.validator)
 	}
@@ -70,8 +68,8 @@ func (f *follower) render(ctx context.Context, tree *fleet.Tree) ([]store.PoolDo
 	if err != nil {
 		return nil, err
 	}
-	if built.Report.Failed() {
-		return nil, fleet.Refusal(built.Report.Errors())
+	if len(built.Refused) > 0 {
+		return nil, fleet.Refusal(built.Errors())
 	}
 	pools := fleet.HubPools(built.Objects)
 	if len(pools) == 0 {
@@ -79,60 +77,72 @@ func (f *follower) render(ctx context.Context, tree *fleet.Tree) ([]store.PoolDo
 		// outlive it.
 		return nil, fmt.Errorf("%s builds no HubPool: correct the path; to remove the last pool, revoke it at the hub", f.config.Path)
 	}
-	documents := make([]store.PoolDocument, 0, len(pools))
-	var refused []error
+	out := &revision{documents: make([]store.PoolDocument, 0, len(pools))}
 	for _, r := range pools {
-		document, err := f.document(r, tree.Revision)
-		if err != nil {
-			refused = append(refused, fmt.Errorf("%s:%d: %w", r.SourcePath, r.Line, err))
-			continue
-		}
-		documents = append(documents, document)
+		out.documents = append(out.documents, f.document(r, tree.Revision, built.HeldBack[fleet.Identity(r.Object)]))
 	}
-	return documents, errors.Join(refused...)
-}
-
-// poolName is what the hub's API takes as a pool's name.
-var poolName = regexp.MustCompile(`^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$`)
-
-func (f *follower) document(r fleet.Rendered, revision string) (store.PoolDocument, error) {
-	object := r.Object.DeepCopy()
-	if err := f.validator.Default(object); err != nil {
-		return store.PoolDocument{}, err
-	}
-	pool, err := schemas.As[v1alpha1.HubPool](object)
-	if err != nil {
-		return store.PoolDocument{}, err
-	}
-	definition := fleet.DefinitionOf(pool)
-	if !poolName.MatchString(pool.Name) {
-		return store.PoolDocument{}, fmt.Errorf("HubPool %s: the name must be lowercase letters, digits and dashes, at most 63", pool.Name)
-	}
-	if err := f.checkCeiling(pool.Name, definition); err != nil {
-		return store.PoolDocument{}, err
-	}
-	if places := secret.HeldIn("spec", pool.Spec); len(places) > 0 {
-		return store.PoolDocument{}, fmt.Errorf("HubPool %s holds a credential at %s: take it out and revoke it, for everybody who reads the repository has it",
-			pool.Name, strings.Join(places, ", "))
-	}
-	out := store.PoolDocument{Name: pool.Name, Definition: definition, Source: hubv1.Provenance{
-		Sync: f.config.Name, Repository: f.config.URL, Path: r.SourcePath, Revision: revision, Digest: fleet.Digest(definition),
-	}}
-	if pool.Spec.Cordon != nil {
-		out.CordonReason = &pool.Spec.Cordon.Reason
-	}
+	holdTwins(out.documents)
+	out.besides = besides(built, pools)
 	return out, nil
 }
 
-// checkCeiling holds a pool to what this repository may define.
-func (f *follower) checkCeiling(name string, definition hubv1.PoolDefinition) error {
-	exceeded := access.Exceeds(f.config.Allow, name, definition)
-	if len(exceeded) == 0 {
-		return nil
-	}
-	texts := make([]string, 0, len(exceeded))
-	for _, field := range exceeded {
-		texts = append(texts, field.Location+": "+field.Message)
-	}
-	return fmt.Errorf("HubPool %s goes beyond what this sync may define (allow in the hub's configuration): %s", name, strings.Join(texts, "; "))
+// revision is what the hub's half says at one commit.
+type revision struct {
+	documents []store.PoolDocument
+	// besides are the problems of documents that the hub does not apply, but that
+	// the repository has in its half.
+	besides []string
 }
+
+// besides are the problems that none of the pools has.
+func besides(built *fleet.Built, pools []fleet.Rendered) []string {
+	of := map[string]bool{}
+	for _, r := range pools {
+		for _, problem := range built.HeldBack[fleet.Identity(r.Object)] {
+			of[problem.String()] = true
+		}
+	}
+	var out []string
+	for _, problem := range built.Errors() {
+		if text := problem.String(); !of[text] {
+			out = append(out, text)
+		}
+	}
+	return out
+}
+
+// holdTwins holds back every document of a name that one is held back of: nobody
+// can tell which of them is meant.
+func holdTwins(documents []store.PoolDocument) {
+	held := map[string]bool{}
+	for _, d := range documents {
+		if len(d.Problems) > 0 {
+			held[d.Name] = true
+		}
+	}
+	for i := range documents {
+		if d := &documents[i]; held[d.Name] && len(d.Problems) == 0 {
+			d.Problems = []string{fmt.Sprintf("%s:%d: pool %s is defined more than once, so nobody can tell which is meant", d.Source.Path, d.Line, d.Name)}
+		}
+	}
+}
+
+// document is the hub's own of a rendered HubPool, with what holds it back.
+func (f *follower) document(r fleet.Rendered, revision string, problems []schemas.Problem) store.PoolDocument {
+	source := hubv1.Provenance{Sync: f.config.Name, Repository: f.config.URL, Path: r.SourcePath, Revision: revision}
+	out := store.PoolDocument{Name: r.Object.GetName(), Source: source}
+	if len(problems) == 0 {
+		var err error
+		if out, err = hubpool.Document(f.validator, r.Object, source); err != nil {
+			out.Problems = []string{fmt.Sprintf("%s:%d: %v", r.SourcePath, r.Line, err)}
+		}
+	}
+	for i := range problems {
+		out.Problems = append(out.Problems, printable.Clip(problems[i].String(), maxProblem))
+	}
+	out.Line = r.Line
+	return out
+}
+
+// maxProblem bounds what is kept of one problem, in bytes.
+const maxProblem = 1 << 10

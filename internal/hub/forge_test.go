@@ -92,7 +92,7 @@ func TestCommitsGetAStatusAtTheForge(t *testing.T) {
 			if failed == "" {
 				failed = "failure"
 			}
-			if s := f.posted(2); s.Revision != bad || s.State != failed || !strings.HasPrefix(s.Description, "not applied: hub/demo.yaml:5") {
+			if s := f.posted(2); s.Revision != bad || s.State != failed || !strings.HasPrefix(s.Description, "applied 0 of 1 pool: hub/demo.yaml:5") {
 				t.Errorf("posted %+v", s)
 			}
 			good := f.commit(map[string]string{"hub/demo.yaml": hubPool("demo", 3, "Revoke", "")})

@@ -21,6 +21,7 @@ import (
 
 	"cloop.dev/cloop/internal/atomicfile"
 	"cloop.dev/cloop/internal/filelock"
+	"cloop.dev/cloop/internal/fleet"
 	"cloop.dev/cloop/internal/hub/api"
 	"cloop.dev/cloop/internal/hub/doctor"
 	"cloop.dev/cloop/internal/hub/source"
@@ -50,7 +51,8 @@ func Run(ctx context.Context, o Options) error {
 	defer unlock()
 	m := newMetrics()
 	data, err := store.Open(ctx, store.Options{
-		Dir: o.DataDir, URL: o.DatabaseURL.Reveal(), Member: store.Member{Build: o.Build, Address: o.Addr}, Clock: o.Clock, Limits: o.limits(),
+		Compare: fleet.HubDrift,
+		Dir:     o.DataDir, URL: o.DatabaseURL.Reveal(), Member: store.Member{Build: o.Build, Address: o.Addr}, Clock: o.Clock, Limits: o.limits(),
 		Observe: func(e store.Event) { m.observe(e); logEvent(o.Log, e) },
 		Trouble: func(err error) { logTrouble(o.Log, err) },
 		Uptime:  o.uptime(), Refused: m.mintRefused, Committed: m.committed,

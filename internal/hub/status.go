@@ -121,8 +121,10 @@ func verdictOn(record hubv1.Sync, err error) (forge.State, string) {
 	case err != nil && store.Trouble(err) != nil:
 		return forge.Error, "the hub's storage does not work; the commit is not applied yet"
 	case err != nil:
-		// The forge shows the revision beside it already.
-		return forge.Failure, strings.TrimPrefix(err.Error(), fmt.Sprintf("revision %s is ", fleet.Short(record.LastAttemptedRevision)))
+		// The forge shows the revision beside it already, and has room for a line.
+		short := fleet.Short(record.LastAttemptedRevision)
+		said := strings.TrimPrefix(err.Error(), fmt.Sprintf("revision %s is ", short))
+		return forge.Failure, strings.Replace(said, fmt.Sprintf(" of %s; held back: ", short), ": ", 1)
 	case record.State == hubv1.SyncPending:
 		return forge.Pending, record.Message
 	}

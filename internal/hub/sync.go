@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"math/rand/v2"
 	"path/filepath"
 	"slices"
@@ -133,6 +134,8 @@ type follower struct {
 	// built is the revision that documents come from; empty before the first.
 	built     string
 	documents []store.PoolDocument
+	// besides are problems that come with them and are of none.
+	besides []string
 	// before is the revision that was looked at last, and rewritten what was said of
 	// the history that led to it; both are empty in a new process.
 	before, rewritten string
@@ -285,8 +288,9 @@ func (f *follower) jittered(wait time.Duration) time.Duration {
 	return wait - wait/10 + rand.N(wait/5+1) //nolint:gosec // spreads load, guards nothing
 }
 
-// sync brings the pools to what the repository says, all of it or nothing, and
-// says what it did. It keeps the revisions in the record.
+// sync brings the pools to what the repository says and says what it did. A document
+// that may not be applied keeps back itself alone, and the error says so; any other
+// error is of a revision that changed nothing. It keeps the revisions in the record.
 func (f *follower) sync(ctx context.Context, record *hubv1.Sync) (string, error) {
 	began := f.clock.Now()
 	if err := f.open(); err != nil {
@@ -323,12 +327,37 @@ func (f *follower) sync(ctx context.Context, record *hubv1.Sync) (string, error)
 		return "", fmt.Errorf("revision %s is not applied: %w", fleet.Short(revision), err)
 	}
 	f.waiting = len(applied.Waiting) > 0
-	record.LastAppliedRevision = revision
-	record.Pools = names(f.documents)
+	record.Pools, record.HeldBack = names(f.documents), applied.HeldBack[:min(len(applied.HeldBack), maxHeldBack)]
 	if fresh {
 		f.metrics.synced.WithLabelValues(f.config.Name).Observe(f.clock.Since(began).Seconds())
 	}
+	if err := f.partly(revision, applied); err != nil {
+		return "", err
+	}
+	record.LastAppliedRevision = revision
 	return f.message(found, by, applied), nil
+}
+
+// maxHeldBack bounds how many documents a sync's record lists that are held back.
+const maxHeldBack = 200
+
+// partly says of a revision that is not applied whole what is missing of it and why.
+func (f *follower) partly(revision string, applied store.Applied) error {
+	var problems []string
+	for _, held := range applied.HeldBack {
+		problems = append(problems, held.Problems...)
+	}
+	what := ""
+	if len(problems) > 0 {
+		what = "; held back: " + strings.Join(problems, "; ")
+	}
+	if len(f.besides) > 0 {
+		what += "; not applied by the hub, and not sound: " + strings.Join(f.besides, "; ")
+	}
+	if what == "" {
+		return nil
+	}
+	return fmt.Errorf("applied %d of %s of %s%s%s", len(f.documents)-len(applied.HeldBack), count.Of(len(f.documents), "pool"), fleet.Short(revision), what, notes(applied))
 }
 
 // tellHistory notes what was done to the branch or tag that is followed.
@@ -374,6 +403,15 @@ func (f *follower) message(revision fleet.Revision, by string, applied store.App
 	}
 	if f.rewritten != "" {
 		text += "; " + f.rewritten
+	}
+	return text + notes(applied)
+}
+
+// notes say of pools that are not, or not under the name, what their documents say.
+func notes(applied store.Applied) string {
+	text := ""
+	for _, to := range slices.Sorted(maps.Keys(applied.Renamed)) {
+		text += fmt.Sprintf("; %s is %s now", applied.Renamed[to], to)
 	}
 	for _, part := range []struct {
 		names []string

@@ -148,8 +148,9 @@ func TestWhatCannotBeReadChangesNothing(t *testing.T) {
 		"a missing file":         {map[string]string{"hub/demo.yaml": fleettest.Removed}, []string{"demo.yaml"}},
 		"an empty build":         {map[string]string{"hub/kustomization.yaml": "resources: []\n"}, []string{"hub"}},
 		"a missing path":         {map[string]string{"hub/kustomization.yaml": fleettest.Removed, "hub/demo.yaml": fleettest.Removed, "hub/keep.yaml": fleettest.Removed}, []string{"hub"}},
-		"one pool twice": {map[string]string{"hub/keep.yaml": strings.Replace(hubPool("demo", 4, "Orphan", ""), "namespace: fleet", "namespace: other", 1)},
-			[]string{"hub/keep.yaml:3", "pool demo is defined at hub/demo.yaml:1 already"}},
+		"one pool twice": {map[string]string{"hub/keep.yaml": hubPool("keep", 3, "Orphan", "") + "---\n" +
+			strings.Replace(hubPool("demo", 4, "Orphan", ""), "namespace: fleet", "namespace: other", 1)},
+			[]string{"hub/keep.yaml:11", "hub/demo.yaml:1: pool demo is defined more than once", "pool demo is defined at hub/demo.yaml:1 already"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			revision := f.commit(c.files)
@@ -198,17 +199,59 @@ func TestAnUnreachableRepositoryIsTriedAgain(t *testing.T) {
 func TestCeilings(t *testing.T) {
 	f := follow(t, func(c *hub.SyncConfig) { c.Allow = hubv1.Ceiling{Names: []string{"de*", "keep"}, MaxRunners: 3} })
 	f.untilSynced()
-	sync := f.synced(f.commit(map[string]string{
-		"hub/kustomization.yaml": kustomization("demo.yaml", "keep.yaml", "other.yaml"),
-		"hub/demo.yaml":          hubPool("demo", 4, "Revoke", ""), "hub/other.yaml": hubPool("other", 1, "Orphan", ""),
-	}), hubv1.SyncFailed)
-	for _, want := range []string{"hub/demo.yaml:1", "above 3", "hub/other.yaml:1", "de*, keep"} {
+	applied := f.get("demo").Source.Revision
+	revision := f.commit(map[string]string{
+		"hub/kustomization.yaml": kustomization("demo.yaml", "keep.yaml", "other.yaml"), "hub/keep.yaml": hubPool("keep", 1, "Orphan", ""),
+		"hub/demo.yaml": hubPool("demo", 4, "Revoke", ""), "hub/other.yaml": hubPool("other", 1, "Orphan", ""),
+	})
+	sync := f.synced(revision, hubv1.SyncFailed)
+	for _, want := range []string{"applied 1 of 3 pools of " + revision[:12], "hub/demo.yaml:1", "above 3", "hub/other.yaml:1", "de*, keep"} {
 		if !strings.Contains(sync.Message, want) {
 			t.Errorf("the message does not name %q: %s", want, sync.Message)
 		}
 	}
-	if f.get("demo").MaxRunners != 2 {
-		t.Error("a part was applied")
+	if demo := f.get("demo"); demo.MaxRunners != 2 || demo.Source == nil || demo.Source.Revision != applied {
+		t.Errorf("what is held back is %+v from %+v", demo.PoolDefinition, demo.Source)
+	}
+	if keep := f.get("keep"); keep.MaxRunners != 1 || keep.Source.Revision != revision {
+		t.Errorf("its neighbour is %+v from %+v", keep.PoolDefinition, keep.Source)
+	}
+}
+
+// A document that is not sound keeps back itself alone, and every problem is said.
+func TestADocumentWithAProblemHoldsBackItselfAlone(t *testing.T) {
+	f := follow(t, nil)
+	f.untilSynced()
+	was := f.get("demo")
+	files := map[string]string{
+		"hub/kustomization.yaml": kustomization("demo.yaml", "keep.yaml", "third.yaml", "fourth.yaml", "service.yaml"),
+		"hub/demo.yaml":          hubPool("demo", -1, "Revoke", ""), "hub/keep.yaml": hubPool("keep", 9, "Orphan", ""),
+		"hub/third.yaml": hubPool("third", 1, "Orphan", "  maxRuners: 3\n"), "hub/fourth.yaml": hubPool("fourth", 4, "Orphan", ""),
+		"hub/service.yaml": "apiVersion: v1\nkind: Service\nmetadata: {name: web, namespace: fleet}\n",
+	}
+	revision := f.commit(files)
+	sync := f.synced(revision, hubv1.SyncFailed)
+	for _, want := range []string{"applied 2 of 4 pools of " + revision[:12] + "; held back: ", "hub/demo.yaml:5", "spec.maxRunners", "hub/third.yaml", "maxRuners", "not applied by the hub, and not sound: hub/service.yaml"} {
+		if !strings.Contains(sync.Message, want) {
+			t.Errorf("the message does not say %q: %s", want, sync.Message)
+		}
+	}
+	if sync.LastAppliedRevision == revision || len(sync.HeldBack) != 2 || sync.HeldBack[0].Pool != "demo" || sync.HeldBack[0].Path != "hub/demo.yaml" || len(sync.HeldBack[0].Problems) == 0 {
+		t.Errorf("the sync is %+v", sync)
+	}
+	if now := f.get("demo"); now.Revision != was.Revision || now.State != hubv1.PoolActive {
+		t.Errorf("what is held back is %+v", now)
+	}
+	if f.get("keep").MaxRunners != 9 || f.get("fourth").MaxRunners != 4 {
+		t.Error("the others did not land")
+	}
+	files["hub/demo.yaml"], files["hub/third.yaml"], files["hub/service.yaml"] = hubPool("demo", 5, "Revoke", ""), hubPool("third", 1, "Orphan", ""), "# nothing\n"
+	revision = f.commit(files)
+	if sync := f.synced(revision, hubv1.SyncReady); sync.LastAppliedRevision != revision || len(sync.HeldBack) != 0 {
+		t.Errorf("healed, the sync is %+v", sync)
+	}
+	if f.get("demo").MaxRunners != 5 || f.get("third").MaxRunners != 1 {
+		t.Error("what was held back did not land")
 	}
 }
 

@@ -8,6 +8,7 @@ import (
 	"iter"
 	"net/http"
 	"net/url"
+	"time"
 
 	"cloop.dev/cloop/apis/hubv1"
 )
@@ -56,6 +57,46 @@ func (c *Client) UpdatePool(ctx context.Context, pool, etag string, request hubv
 	return out, err
 }
 
+// OverridePool is UpdatePool for a pool that Git owns: it sets aside what Git says
+// for so long, at most hubv1.MaxOverride, or until Git says something else.
+func (c *Client) OverridePool(ctx context.Context, pool, etag string, request hubv1.UpdatePoolRequest, reason string, lasts time.Duration) (hubv1.Pool, error) {
+	var out hubv1.Pool
+	err := c.do(ctx, call{method: http.MethodPatch, path: apiPools + "/" + segment(pool), query: overriding(reason, lasts), body: request, ifMatch: cmp.Or(etag, "*")}, &out)
+	return out, err
+}
+
+func overriding(reason string, lasts time.Duration) url.Values {
+	return url.Values{"override": {reason}, "for": {lasts.String()}}
+}
+
+// EndOverride ends a pool's override, so that it is as Git says again.
+func (c *Client) EndOverride(ctx context.Context, pool string) (hubv1.Pool, error) {
+	var out hubv1.Pool
+	err := c.do(ctx, call{method: http.MethodDelete, path: apiPools + "/" + segment(pool) + "/override", repeatable: true}, &out)
+	return out, err
+}
+
+// DefinePool makes a pool what a HubPool of a cluster says. The pool that comes back
+// is not what was said where its State is not active (it drains, or somebody revoked
+// it by hand) and while it has an Override. A pool that another owns is refused with
+// CodePoolManagedByGit and its Source, a definition beyond the token's ceiling with
+// CodeForbidden, and one that is not valid with CodeInvalid.
+func (c *Client) DefinePool(ctx context.Context, pool string, request hubv1.DefinePoolRequest) (hubv1.Pool, error) {
+	var out hubv1.Pool
+	err := c.do(ctx, call{method: http.MethodPut, path: apiPools + "/" + segment(pool) + "/definition", body: request, repeatable: true}, &out)
+	return out, err
+}
+
+// UndefinePool carries out the deletion policy of a pool whose HubPool, by its
+// hubv1.ClusterOwner, is gone: it is over once the pool that comes back is not the
+// owner's any more or is revoked, and to be repeated while it drains. A pool that
+// there is not is refused with CodeNotFound.
+func (c *Client) UndefinePool(ctx context.Context, pool, owner string) (hubv1.Pool, error) {
+	var out hubv1.Pool
+	err := c.do(ctx, call{method: http.MethodDelete, path: apiPools + "/" + segment(pool) + "/definition", query: url.Values{"owner": {owner}}, repeatable: true}, &out)
+	return out, err
+}
+
 // CreateCredential mints another controller credential, shown this once.
 func (c *Client) CreateCredential(ctx context.Context, pool string) (hubv1.Credential, error) {
 	return post[hubv1.Credential](ctx, c, apiPools+"/"+segment(pool)+"/credentials", nil)
@@ -94,6 +135,14 @@ func (c *Client) Cordon(ctx context.Context, pool, reason string) (hubv1.Pool, e
 func (c *Client) Uncordon(ctx context.Context, pool string) (hubv1.Pool, error) {
 	var out hubv1.Pool
 	err := c.do(ctx, call{method: http.MethodDelete, path: apiPools + "/" + segment(pool) + "/cordon", repeatable: true}, &out)
+	return out, err
+}
+
+// OverrideCordon is Uncordon for a pool that Git cordons, as OverridePool is
+// UpdatePool.
+func (c *Client) OverrideCordon(ctx context.Context, pool, reason string, lasts time.Duration) (hubv1.Pool, error) {
+	var out hubv1.Pool
+	err := c.do(ctx, call{method: http.MethodDelete, path: apiPools + "/" + segment(pool) + "/cordon", query: overriding(reason, lasts), repeatable: true}, &out)
 	return out, err
 }
 

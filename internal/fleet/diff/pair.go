@@ -11,6 +11,7 @@ import (
 
 	"cloop.dev/cloop/apis/v1alpha1"
 	"cloop.dev/cloop/internal/fleet"
+	"cloop.dev/cloop/internal/fleet/moved"
 	"cloop.dev/cloop/internal/printable"
 	"cloop.dev/cloop/internal/secret"
 )
@@ -142,38 +143,42 @@ func (o *Object) either() *item {
 // renames: object → the one that it was, by its annotation. What is still there,
 // never was, or is claimed twice is no rename.
 func renames(before, after map[key]*item) (map[key]key, []string) {
-	moved, taken := map[key]key{}, map[key]key{}
-	var notes []string
+	var claims []moved.Claim[key]
 	for _, at := range sortedKeys(after) {
-		now := after[at]
-		annotation := now.GetAnnotations()[v1alpha1.AnnotationMovedFrom]
-		if annotation == "" || before[at] != nil || !now.ours {
-			continue
-		}
-		from := at
-		if namespace, name, ok := strings.Cut(annotation, "/"); ok {
-			from.namespace, from.name = namespace, name
-		} else {
-			from.name = annotation
-		}
-		if hubReads(now) && before[from] == nil {
-			if place, known := places(before)[from.name]; known && place != (key{}) {
-				from = place
-			}
-		}
-		shown := at.kind + " " + qualified(at.namespace, at.name)
-		switch other, claimed := taken[from]; {
-		case before[from] == nil:
-			notes = append(notes, fmt.Sprintf("%s says that it was %s, which the base does not have: it is new", shown, qualified(from.namespace, from.name)))
-		case after[from] != nil:
-			notes = append(notes, fmt.Sprintf("%s says that it was %s, which is still there: it is new", shown, qualified(from.namespace, from.name)))
-		case claimed:
-			notes = append(notes, fmt.Sprintf("%s says that it was %s, and so does %s: it is new", shown, qualified(from.namespace, from.name), qualified(other.namespace, other.name)))
-		default:
-			moved[at], taken[from] = from, at
+		if annotation := after[at].GetAnnotations()[v1alpha1.AnnotationMovedFrom]; annotation != "" && after[at].ours {
+			claims = append(claims, moved.Claim[key]{At: at, From: movedFrom(at, after[at], annotation, before)})
 		}
 	}
-	return moved, notes
+	renamed, refused := moved.Pairs(claims, func(k key) bool { return before[k] != nil }, func(k key) bool { return after[k] != nil })
+	var notes []string
+	for _, r := range refused {
+		why := "which the base does not have"
+		switch r.Why {
+		case moved.StillThere:
+			why = "which is still there"
+		case moved.ClaimedTwice:
+			why = "and so does " + qualified(r.Other.namespace, r.Other.name)
+		}
+		notes = append(notes, fmt.Sprintf("%s %s says that it was %s, %s: it is new", r.At.kind, qualified(r.At.namespace, r.At.name),
+			qualified(r.From.namespace, r.From.name), why))
+	}
+	return renamed, notes
+}
+
+// movedFrom is the object that an annotation means.
+func movedFrom(at key, now *item, annotation string, before map[key]*item) key {
+	from := at
+	if namespace, name, ok := strings.Cut(annotation, "/"); ok {
+		from.namespace, from.name = namespace, name
+	} else {
+		from.name = annotation
+	}
+	if hubReads(now) && before[from] == nil {
+		if place, known := places(before)[from.name]; known && place != (key{}) {
+			return place
+		}
+	}
+	return from
 }
 
 func sortedKeys(objects map[key]*item) []key {

@@ -66,7 +66,7 @@ func (s *server) pools() {
 		func(ctx context.Context, in *PoolPath) (*poolBody, error) {
 			return poolAnswer(s.showPool(ctx, in.Pool))
 		})
-	register(s, requires(hubv1.PermissionExecutorManage, op(http.MethodPatch, apiBase+"/pools/{pool}", "update-pool", "Change a pool that Git does not own")), s.updatePool)
+	register(s, requires(hubv1.PermissionExecutorManage, op(http.MethodPatch, apiBase+"/pools/{pool}", "update-pool", "Change a pool; one that Git owns for a time, with an override")), s.updatePool)
 	register(s, requires(hubv1.PermissionExecutorManage, op(http.MethodPost, apiBase+"/pools/{pool}/cordon", "cordon-pool", "Stop the hand-off of runs")),
 		func(ctx context.Context, in *struct {
 			PoolPath
@@ -79,10 +79,7 @@ func (s *server) pools() {
 			}
 			return poolAnswer(s.Store.Cordon(ctx, actorOf(ctx), in.Pool, secret.Redact(in.Body.Reason)))
 		})
-	register(s, requires(hubv1.PermissionExecutorManage, status(op(http.MethodDelete, apiBase+"/pools/{pool}/cordon", "uncordon-pool", "Take the cordon away"), http.StatusOK)),
-		func(ctx context.Context, in *PoolPath) (*poolBody, error) {
-			return poolAnswer(s.Store.Uncordon(ctx, actorOf(ctx), in.Pool))
-		})
+	register(s, requires(hubv1.PermissionExecutorManage, status(op(http.MethodDelete, apiBase+"/pools/{pool}/cordon", "uncordon-pool", "Take the cordon away"), http.StatusOK)), s.uncordonPool)
 	register(s, requires(hubv1.PermissionExecutorManage, op(http.MethodPost, apiBase+"/pools/{pool}/revoke", "revoke-pool", "Revoke a pool at once; runs in progress are stopped")),
 		func(ctx context.Context, in *PoolPath) (*poolBody, error) {
 			return poolAnswer(s.Store.RevokePool(ctx, actorOf(ctx), in.Pool))
@@ -93,14 +90,20 @@ func (s *server) pools() {
 			return answer(poolRunners{Items: items}, err)
 		})
 	register(s, requires(hubv1.PermissionExecutorRead, watchOp[hubv1.Pool](s, apiBase+"/pools/{pool}/watch", "watch-pool", "Watch a pool")), s.watchPool)
+	s.definitions()
 	s.credentials()
 }
 
 func (s *server) updatePool(ctx context.Context, in *struct {
 	PoolPath
+	Overriding
 	IfMatch string `header:"If-Match" maxLength:"64" doc:"The ETag that the pool must have; * for any. Without it the change is refused."`
 	Body    hubv1.UpdatePoolRequest
 }) (*poolBody, error) {
+	over, err := in.read()
+	if err != nil {
+		return nil, err
+	}
 	if err := s.checkDefinition(in.Pool, in.Body); err != nil {
 		return nil, err
 	}
@@ -108,7 +111,24 @@ func (s *server) updatePool(ctx context.Context, in *struct {
 	if err != nil {
 		return nil, err
 	}
+	if over != nil {
+		return poolAnswer(s.Store.OverridePool(ctx, actorOf(ctx), in.Pool, revision, in.Body, *over))
+	}
 	return poolAnswer(s.Store.UpdatePool(ctx, actorOf(ctx), in.Pool, revision, in.Body))
+}
+
+func (s *server) uncordonPool(ctx context.Context, in *struct {
+	PoolPath
+	Overriding
+}) (*poolBody, error) {
+	over, err := in.read()
+	if err != nil {
+		return nil, err
+	}
+	if over != nil {
+		return poolAnswer(s.Store.OverrideCordon(ctx, actorOf(ctx), in.Pool, *over))
+	}
+	return poolAnswer(s.Store.Uncordon(ctx, actorOf(ctx), in.Pool))
 }
 
 // revisionOf reads an If-Match; 0 stands for any. Who leaves it out would

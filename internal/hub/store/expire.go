@@ -19,6 +19,7 @@ func (s *Store) NextDeadline(ctx context.Context) (at time.Time, ok bool, err er
 		SELECT MIN(token_expires_at) AS at FROM runners WHERE state <> 'retired' AND state = 'starting'
 		UNION ALL SELECT MIN(lost_at) FROM runners WHERE state <> 'retired'
 		UNION ALL SELECT MIN(enrolled_at) + ? FROM runners WHERE state <> 'retired' AND state = 'idle'
+		UNION ALL SELECT MIN(override_until) FROM pools WHERE override_until IS NOT NULL
 		UNION ALL SELECT MIN(deadline) FROM runs WHERE settled_at IS NULL) AS due`, int64(s.Limits.IdleRetire))
 	if err != nil {
 		return time.Time{}, false, fmt.Errorf("read the next deadline: %w", err)
@@ -35,7 +36,7 @@ func scanOptionalInt(row scanner) (sql.NullInt64, error) {
 // Expire carries out what is due by the clock.
 func (s *Store) Expire(ctx context.Context) error {
 	return s.update(ctx, func(tx *Tx) error {
-		for _, step := range []func(*Tx) error{expireTokens, expireLeases, expireIdle, expireRuns} {
+		for _, step := range []func(*Tx) error{expireTokens, expireLeases, expireIdle, expireRuns, expireOverrides} {
 			if err := step(tx); err != nil {
 				return err
 			}

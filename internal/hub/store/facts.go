@@ -63,6 +63,7 @@ func (s *Store) Patients(ctx context.Context, id string) ([]doctor.Pool, error) 
 				return err
 			}
 			row.Controllers = contacts[:min(len(contacts), contactsShown)]
+			s.drifted(&row.Pool)
 			out[i].Pool = row.Pool
 			said, err := refusals(ctx, q, row.ID, contacts)
 			if err != nil {

@@ -10,7 +10,7 @@ import (
 
 // features are what this build's hub can do.
 var features = []string{hubv1.FeatureRunnerStates, hubv1.FeatureRunnerGone, hubv1.FeatureRunnerHolds,
-	hubv1.FeatureRunCauses, hubv1.FeatureRefusalKinds, hubv1.FeatureRequirements}
+	hubv1.FeatureRunCauses, hubv1.FeatureRefusalKinds, hubv1.FeatureRequirements, hubv1.FeatureOverrides}
 
 // Features are what every hub that uses the database can do: one that is too old
 // for a feature turns it off for all.

@@ -25,7 +25,7 @@ const cordonByGit = "git"
 
 // The counts come from partial indexes, whose condition the queries repeat.
 const selectPools = `SELECT p.id, p.name, p.state, p.state_by, p.state_reason, p.definition, p.cordon_reason, p.cordon_by,
-	p.cordon_at, p.git_cordon_reason, p.git_cordon_at, p.source, p.install, p.revision, p.feed, p.created_at,
+	p.cordon_at, p.git_cordon_reason, p.git_cordon_at, p.source, p.override, p.install, p.revision, p.feed, p.created_at,
 	(SELECT COUNT(*) FROM runners r WHERE r.pool_id = p.id AND r.state <> 'retired' AND r.state = 'starting'),
 	(SELECT COUNT(*) FROM runners r WHERE r.pool_id = p.id AND r.state <> 'retired' AND r.state = 'idle'),
 	(SELECT COUNT(*) FROM runners r WHERE r.pool_id = p.id AND r.state <> 'retired' AND r.state = 'busy'),
@@ -38,11 +38,12 @@ func scanPool(row scanner) (poolRow, error) {
 		p                            poolRow
 		definition, install          string
 		reason, by, gitReason, about sql.NullString
+		override                     sql.NullString
 		at, gitAt                    sql.NullInt64
 		created                      int64
 	)
 	err := row.Scan(&p.ID, &p.Name, &p.State, &p.stateBy, &p.stateReason, &definition, &reason, &by, &at, &gitReason, &gitAt,
-		&about, &install, &p.Revision, &p.feed, &created,
+		&about, &override, &install, &p.Revision, &p.feed, &created,
 		&p.Runners.Starting, &p.Runners.Idle, &p.Runners.Busy, &p.Runners.Retiring, &p.Queued)
 	if err != nil {
 		return p, err
@@ -51,11 +52,11 @@ func scanPool(row scanner) (poolRow, error) {
 	if err := fromJSON(definition, &p.PoolDefinition); err != nil {
 		return p, err
 	}
-	if about.Valid {
-		p.Source = &hubv1.Provenance{}
-		if err := fromJSON(about.String, p.Source); err != nil {
-			return p, err
-		}
+	if p.Source, err = optionalJSON[hubv1.Provenance](about); err != nil {
+		return p, err
+	}
+	if p.Override, err = optionalJSON[hubv1.Override](override); err != nil {
+		return p, err
 	}
 	if install != "" {
 		p.Install = &hubv1.InstallHints{}
@@ -133,6 +134,7 @@ func (s *Store) PoolName(ctx context.Context, ref string) (string, error) {
 func (s *Store) withContacts(ctx context.Context, q querier, row poolRow) (hubv1.Pool, error) {
 	var err error
 	row.Controllers, err = s.contacts(ctx, q, row.ID)
+	s.drifted(&row.Pool)
 	return row.Pool, err
 }
 
@@ -229,7 +231,7 @@ func (tx *Tx) setInstall(pool poolRow, install *hubv1.InstallHints) (poolRow, er
 // managedByGit is the refusal to change by hand what Git owns.
 func managedByGit(pool poolRow) *hubv1.Problem {
 	s := pool.Source
-	p := problem.New(hubv1.CodePoolManagedByGit, "pool %s is managed by Git: %s %s at %s", pool.Name, s.Repository, s.Path, s.Revision)
+	p := problem.New(hubv1.CodePoolManagedByGit, "pool %s is managed by %s", pool.Name, s)
 	p.Source = s
 	return p
 }
@@ -237,14 +239,24 @@ func managedByGit(pool poolRow) *hubv1.Problem {
 // UpdatePool changes the fields that the request sets, while the pool's
 // revision is ifMatch unless that is 0.
 func (s *Store) UpdatePool(ctx context.Context, actor, ref string, ifMatch int64, request hubv1.UpdatePoolRequest) (hubv1.Pool, error) {
+	return s.updatePool(ctx, actor, ref, ifMatch, request, nil)
+}
+
+func (s *Store) updatePool(ctx context.Context, actor, ref string, ifMatch int64, request hubv1.UpdatePoolRequest, over *Overriding) (hubv1.Pool, error) {
 	return s.changePool(ctx, ref, func(tx *Tx, pool poolRow) error {
 		switch {
 		case pool.State != hubv1.PoolActive:
 			return problem.New(hubv1.CodePoolRevoked, "pool %s is %s", pool.Name, pool.State)
-		case pool.Source != nil:
+		case pool.Source != nil && over == nil:
 			return managedByGit(pool)
 		case ifMatch != 0 && ifMatch != pool.Revision:
 			return problem.New(hubv1.CodePreconditionFailed, "pool %s has revision %d, not %d", pool.Name, pool.Revision, ifMatch)
+		}
+		if over != nil {
+			var err error
+			if pool, err = tx.setAside(actor, pool, *over, nil); err != nil {
+				return err
+			}
 		}
 		next := pool.PoolDefinition
 		set(&next.MaxRunners, request.MaxRunners)
@@ -253,7 +265,14 @@ func (s *Store) UpdatePool(ctx context.Context, actor, ref string, ifMatch int64
 		set(&next.Owner, request.Owner)
 		set(&next.Harness, request.Harness)
 		set(&next.Capabilities, request.Capabilities)
-		return tx.define(actor, pool, next)
+		if err := tx.define(actor, pool, next); err != nil {
+			return err
+		}
+		if made := pool.Override; made != nil && made.GitCordon == nil && asJSON(next) == asJSON(made.Git) {
+			_, err := tx.clearOverride(actor, pool, "the pool is as Git says again")
+			return err
+		}
+		return nil
 	})
 }
 
@@ -319,16 +338,31 @@ func (s *Store) Cordon(ctx context.Context, actor, ref, reason string) (hubv1.Po
 
 // Uncordon takes the operator's cordon away. Git's it cannot.
 func (s *Store) Uncordon(ctx context.Context, actor, ref string) (hubv1.Pool, error) {
+	return s.uncordon(ctx, actor, ref, nil)
+}
+
+func (s *Store) uncordon(ctx context.Context, actor, ref string, over *Overriding) (hubv1.Pool, error) {
 	return s.changePool(ctx, ref, func(tx *Tx, pool poolRow) error {
-		if pool.gitCordon {
+		switch {
+		case over != nil && !pool.gitCordon:
+			p := problem.New(hubv1.CodeConflict, "pool %s is not cordoned by Git, so there is nothing to override", pool.Name)
+			p.Remedy = "leave the override out"
+			return p
+		case over == nil && pool.gitCordon:
 			p := managedByGit(pool)
-			p.Detail = fmt.Sprintf("pool %s is cordoned by Git: %s %s at %s", pool.Name, pool.Source.Repository, pool.Source.Path, pool.Source.Revision)
+			p.Detail = fmt.Sprintf("pool %s is cordoned by %s", pool.Name, pool.Source)
 			return p
 		}
-		if !pool.ownCordon {
+		if over != nil {
+			if _, err := tx.setAside(actor, pool, *over, pool.Cordon); err != nil {
+				return err
+			}
+		}
+		if !pool.ownCordon && !pool.gitCordon {
 			return nil
 		}
-		if _, err := tx.exec("UPDATE pools SET cordon_reason = NULL, cordon_by = NULL, cordon_at = NULL, revision = revision + 1 WHERE id = ?", pool.ID); err != nil {
+		if _, err := tx.exec(`UPDATE pools SET cordon_reason = NULL, cordon_by = NULL, cordon_at = NULL,
+			git_cordon_reason = NULL, git_cordon_at = NULL, revision = revision + 1 WHERE id = ?`, pool.ID); err != nil {
 			return err
 		}
 		tx.touch(pool.ID)

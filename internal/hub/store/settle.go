@@ -63,14 +63,16 @@ func (tx *Tx) hand(run candidate, r runnerRow) error {
 		detail: "runner " + r.ID, took: tx.now.Sub(run.queuedAt)})
 }
 
-// startDrain begins what ends in a revoked pool without stopping a run.
-func (tx *Tx) startDrain(actor string, pool poolRow, reason string) error {
+// startDrain begins what ends in a revoked pool without stopping a run. What comes
+// of it is the owner's doing: by that a pool is told from one that was revoked by
+// hand.
+func (tx *Tx) startDrain(by committer, pool poolRow, reason string) error {
 	if _, err := tx.exec("UPDATE pools SET state = 'draining', state_by = ?, state_reason = ?, revision = revision + 1 WHERE id = ?",
-		actor, reason, pool.ID); err != nil {
+		actorOf(by.owner), reason, pool.ID); err != nil {
 		return err
 	}
 	tx.touch(pool.ID)
-	return tx.audit(record{actor: actor, action: ActionPoolDrain, pool: pool.ID, object: pool.ID, state: string(hubv1.PoolDraining), detail: reason})
+	return tx.audit(record{actor: by.actor, action: ActionPoolDrain, pool: pool.ID, object: pool.ID, state: string(hubv1.PoolDraining), detail: reason})
 }
 
 // drain cancels what waits, lets idle runners go, takes the tokens back, and
@@ -106,6 +108,10 @@ func (tx *Tx) drain(pool poolRow) error {
 
 // revoke ends a pool at once, with every run on it.
 func (tx *Tx) revoke(actor string, pool poolRow, reason string) error {
+	pool, err := tx.endOverride(actor, pool, "the pool was revoked")
+	if err != nil {
+		return err
+	}
 	if err := tx.cancelQueued(pool, reason); err != nil {
 		return err
 	}

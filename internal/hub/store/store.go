@@ -90,6 +90,9 @@ type Options struct {
 	// Refused is called for each runner token that a controller asked for and did
 	// not get, with the pool's name and why. It must not block.
 	Refused func(pool string, code hubv1.Code)
+	// Compare lists where the hub's definition of a pool differs from Git's, with
+	// the paths and the values; nil: no pool says so.
+	Compare func(git, hub hubv1.PoolDefinition) []hubv1.Drift
 	// Trouble is called when changes can no longer be written, with the reason,
 	// and with nil when they can be again. The same holds for it as for Observe.
 	Trouble func(error)
@@ -106,6 +109,7 @@ type Store struct {
 	observe func(Event)
 	trouble func(error)
 	refused func(pool string, code hubv1.Code)
+	compare func(git, hub hubv1.PoolDefinition) []hubv1.Drift
 	// committed is Options.Committed.
 	committed func(changes int, took time.Duration)
 	// failing is why changes cannot be written; nil while they can.
@@ -166,7 +170,7 @@ type attachment struct {
 // (ErrDamaged).
 func Open(ctx context.Context, o Options) (*Store, error) {
 	s := &Store{
-		Limits: o.Limits.Defaults(), clock: o.Clock, observe: o.Observe, trouble: o.Trouble, refused: o.Refused, committed: o.Committed, uptime: o.Uptime,
+		Limits: o.Limits.Defaults(), clock: o.Clock, observe: o.Observe, trouble: o.Trouble, refused: o.Refused, compare: o.Compare, committed: o.Committed, uptime: o.Uptime,
 		requests: make(chan *request), stopped: make(chan struct{}), stop: make(chan struct{}),
 		deadline: make(chan struct{}, 1), attached: map[string]attachment{}, detached: map[string]struct{}{},
 	}

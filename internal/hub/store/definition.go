@@ -1,0 +1,397 @@
+package store
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+
+	"cloop.dev/cloop/apis/hubv1"
+	"cloop.dev/cloop/internal/fleet/moved"
+	"cloop.dev/cloop/internal/hub/access"
+	"cloop.dev/cloop/internal/hub/problem"
+)
+
+// PoolDocument is one pool as Git defines it.
+type PoolDocument struct {
+	Name       string
+	Definition hubv1.PoolDefinition
+	// CordonReason cordons the pool; nil: Git has no opinion.
+	CordonReason *string
+	// Source.Sync is who keeps the pool as the document says.
+	Source hubv1.Provenance
+	// Line of the file at which the document begins; 0 where that is not known.
+	Line int
+	// MovedFrom is the pool's name until now, where the document says so.
+	MovedFrom string
+	// Problems of the document hold it back: the pool stays as it is, and so does
+	// one that it was before. Definition counts for nothing then.
+	Problems []string
+}
+
+// Applied says what applying the documents came to.
+type Applied struct {
+	// Created, Changed, Draining and Orphaned name the pools that the documents
+	// made, changed, or no longer hold.
+	Created, Changed, Draining, Orphaned []string
+	// Renamed: new name → old name.
+	Renamed map[string]string
+	// Waiting names pools whose document came back while they drain; they are
+	// made again when applying is repeated after that.
+	Waiting []string
+	// Revoked names pools that somebody revoked by hand and whose document has
+	// not changed since: they stay revoked.
+	Revoked []string
+	// HeldBack are the documents that were not applied, in order.
+	HeldBack []hubv1.HeldBack
+}
+
+// committer is who applies documents: the actor of the audit trail, and the
+// Provenance.Sync of the pools that are its own.
+type committer struct{ actor, owner string }
+
+// actorOf is the actor of what follows from documents that are an owner's.
+func actorOf(owner string) string { return "sync:" + owner }
+
+// ApplyDocuments makes the hub's pools what a sync's documents say, in one
+// transaction. A document that may not be applied is held back alone. A pool of the
+// sync whose document is gone is drained or let go, as its last definition says; one
+// whose document is held back is not gone. A pool that is not the sync's becomes so
+// only where it is within the ceiling as it is.
+func (s *Store) ApplyDocuments(ctx context.Context, sync string, allow hubv1.Ceiling, documents []PoolDocument) (out Applied, err error) {
+	err = s.update(ctx, func(tx *Tx) error {
+		c, err := tx.newCommit(committer{actor: actorOf(sync), owner: sync}, allow, documents)
+		if err != nil {
+			return err
+		}
+		err = c.apply(documents)
+		out = c.out
+		return err
+	})
+	return out, err
+}
+
+// commit is the applying of one revision's documents.
+type commit struct {
+	tx    *Tx
+	by    committer
+	allow hubv1.Ceiling
+	// owned: name → the committer's pool; kept: names of pools that are not gone.
+	owned map[string]poolRow
+	kept  map[string]bool
+	// renames: new name → old name.
+	renames map[string]string
+	out     Applied
+}
+
+func (tx *Tx) newCommit(by committer, allow hubv1.Ceiling, documents []PoolDocument) (*commit, error) {
+	rows, err := collect(context.Background(), tx, scanPool, selectPools+" WHERE p.source_sync = ? ORDER BY p.name", by.owner)
+	if err != nil {
+		return nil, err
+	}
+	c := &commit{tx: tx, by: by, allow: allow, owned: make(map[string]poolRow, len(rows)), kept: make(map[string]bool, len(documents))}
+	for _, pool := range rows {
+		c.owned[pool.Name] = pool
+	}
+	var claims []moved.Claim[string]
+	for _, d := range documents {
+		c.kept[d.Name] = true
+		if d.MovedFrom != "" {
+			claims = append(claims, moved.Claim[string]{At: d.Name, From: d.MovedFrom})
+		}
+	}
+	c.renames, _ = moved.Pairs(claims, func(name string) bool {
+		pool, mine := c.owned[name]
+		return mine && pool.State == hubv1.PoolActive
+	}, func(name string) bool { return c.kept[name] })
+	return c, nil
+}
+
+func (c *commit) apply(documents []PoolDocument) error {
+	for _, d := range documents {
+		err := c.document(d)
+		var refused *hubv1.Problem
+		if errors.As(err, &refused) {
+			text := refused.Error()
+			if d.Line > 0 {
+				text = fmt.Sprintf("%s:%d: %s", d.Source.Path, d.Line, text)
+			}
+			c.holdBack(d, text)
+		} else if err != nil {
+			return err
+		}
+	}
+	return c.absences()
+}
+
+// holdBack leaves a document's pool as it is, also where that has another name.
+func (c *commit) holdBack(d PoolDocument, problems ...string) {
+	c.out.HeldBack = append(c.out.HeldBack, hubv1.HeldBack{Pool: d.Name, Path: d.Source.Path, Problems: problems})
+	if old, renamed := c.renames[d.Name]; renamed {
+		c.kept[old] = true
+	}
+}
+
+func (c *commit) document(d PoolDocument) error {
+	if len(d.Problems) > 0 {
+		c.holdBack(d, d.Problems...)
+		return nil
+	}
+	if err := c.tx.permits(c.allow, d); err != nil {
+		return err
+	}
+	if old, renamed := c.renames[d.Name]; renamed {
+		if err := c.rename(c.owned[old], d.Name); err != nil {
+			return err
+		}
+	}
+	pool, found := c.owned[d.Name]
+	if !found {
+		var err error
+		if pool, found, err = first(context.Background(), c.tx, scanPool, selectPools+" WHERE p.name = ?", d.Name); err != nil {
+			return err
+		}
+	}
+	return c.tx.applyDocument(c.by, c.allow, d, pool, found, &c.out)
+}
+
+// rename gives a pool its new name. Its id stays, and with it what is bound to the
+// pool, its credentials and its volumes.
+func (c *commit) rename(pool poolRow, to string) error {
+	_, taken, err := first(context.Background(), c.tx, scanText, "SELECT id FROM pools WHERE name = ?", to)
+	if err != nil {
+		return err
+	}
+	was := pool.Name
+	if taken {
+		p := problem.New(hubv1.CodePoolExists, "pool %s cannot become %s, because the hub has a pool of that name, which may be revoked", was, to)
+		p.Remedy = "choose another name, or take the annotation cloop.dev/moved-from out: the hub then lets go of the one and takes the other"
+		return p
+	}
+	if _, err := c.tx.exec("UPDATE pools SET name = ?, revision = revision + 1 WHERE id = ?", to, pool.ID); err != nil {
+		return err
+	}
+	pool.Name, c.tx.names[pool.ID] = to, to
+	delete(c.owned, was)
+	c.owned[to] = pool
+	if c.out.Renamed == nil {
+		c.out.Renamed = map[string]string{}
+	}
+	c.out.Renamed[to] = was
+	c.tx.touch(pool.ID)
+	return c.tx.audit(record{actor: c.by.actor, action: ActionPoolRename, pool: pool.ID, object: pool.ID, state: string(pool.State),
+		detail: asJSON(map[string]string{"was": was, "now": to})})
+}
+
+// permits refuses a definition beyond what the committer may define.
+func (tx *Tx) permits(allow hubv1.Ceiling, d PoolDocument) error {
+	if tx.caller != nil {
+		return tx.within(d.Name, d.Definition)
+	}
+	exceeded := access.Exceeds(allow, d.Name, d.Definition)
+	if len(exceeded) == 0 {
+		return nil
+	}
+	p := problem.New(hubv1.CodeForbidden, "HubPool %s goes beyond what sync %s may define", d.Name, d.Source.Sync)
+	p.Errors, p.Remedy = exceeded, "stay within it, or widen `allow` of the sync in the hub's configuration"
+	return p
+}
+
+// adopts refuses to take over a pool that the committer may not have as it is now.
+// What is its own already it has; a revoked pool comes back with what is bound to
+// it, and is no less somebody's.
+func (tx *Tx) adopts(allow hubv1.Ceiling, d PoolDocument, pool poolRow) error {
+	if pool.Source != nil && pool.Source.Sync == d.Source.Sync {
+		return nil
+	}
+	if tx.caller != nil {
+		return tx.reaches(pool)
+	}
+	return beyond(allow, pool, "sync "+d.Source.Sync, fmt.Sprintf("give the HubPool another name, or have somebody who may change pool %s bring it within "+
+		"`allow` of the hub's configuration: `cloop executor pool update %s`", pool.Name, pool.Name))
+}
+
+// claimed refuses a pool that is another's. What the hub reads from Git itself
+// comes before what clusters say.
+func claimed(d PoolDocument, pool poolRow) error {
+	if pool.State == hubv1.PoolRevoked || pool.Source == nil || pool.Source.Sync == d.Source.Sync {
+		return nil
+	}
+	_, _, _, ofCluster := pool.Source.Cluster()
+	if _, _, _, byCluster := d.Source.Cluster(); ofCluster && !byCluster {
+		return nil
+	}
+	p := managedByGit(pool)
+	p.Remedy = "keep the pool in one of the two places, and take it out of the other"
+	return p
+}
+
+// applyDocument makes one pool what its document says. A refusal is a problem, and
+// nothing was changed then.
+func (tx *Tx) applyDocument(by committer, allow hubv1.Ceiling, d PoolDocument, pool poolRow, found bool, out *Applied) error {
+	if found {
+		if err := claimed(d, pool); err != nil {
+			return err
+		}
+		if err := tx.adopts(allow, d, pool); err != nil {
+			return err
+		}
+	}
+	switch {
+	case found && pool.State == hubv1.PoolDraining:
+		out.Waiting = append(out.Waiting, d.Name)
+		return nil
+	case found && pool.State == hubv1.PoolRevoked && pool.Source != nil && pool.stateBy != actorOf(pool.Source.Sync) && pool.Source.Digest == d.Source.Digest:
+		out.Revoked = append(out.Revoked, d.Name)
+		return nil
+	case !found || pool.State == hubv1.PoolRevoked:
+		out.Created = append(out.Created, d.Name)
+		pool, err := tx.makePool(by.actor, d.Name, d.Definition, &d.Source)
+		if err != nil {
+			return err
+		}
+		return tx.gitCordon(by.actor, pool, d.CordonReason)
+	}
+	if err := tx.provenance(by.actor, pool, d, out); err != nil {
+		return err
+	}
+	if pool.Override != nil {
+		if pool.asGit(d) {
+			return nil
+		}
+		var err error
+		if pool, err = tx.clearOverride(by.actor, pool, "Git says something else of the pool"); err != nil {
+			return err
+		}
+	}
+	if err := tx.define(by.actor, pool, d.Definition); err != nil {
+		return err
+	}
+	return tx.gitCordon(by.actor, pool, d.CordonReason)
+}
+
+// provenance notes where a pool's definition comes from.
+func (tx *Tx) provenance(actor string, pool poolRow, d PoolDocument, out *Applied) error {
+	if pool.Source != nil && *pool.Source == d.Source {
+		return nil
+	}
+	if pool.Source == nil || pool.Source.Digest != d.Source.Digest {
+		out.Changed = append(out.Changed, d.Name)
+	}
+	if err := tx.setSource(pool.ID, &d.Source); err != nil {
+		return err
+	}
+	tx.touch(pool.ID)
+	return tx.audit(record{actor: actor, action: ActionPoolSource, pool: pool.ID, object: pool.ID, state: string(pool.State), detail: asJSON(d.Source)})
+}
+
+// gitCordon makes Git's cordon what the document says.
+func (tx *Tx) gitCordon(actor string, pool poolRow, reason *string) error {
+	was := ""
+	if pool.gitCordon {
+		was = pool.Cordon.Reason
+	}
+	if pool.gitCordon == (reason != nil) && (reason == nil || *reason == was) {
+		return nil
+	}
+	action, detail := ActionPoolUncordon, ""
+	var text, at any
+	if reason != nil {
+		action, detail, text, at = ActionPoolCordon, *reason, *reason, nano(tx.now)
+	}
+	if _, err := tx.exec("UPDATE pools SET git_cordon_reason = ?, git_cordon_at = ?, revision = revision + 1 WHERE id = ?", text, at, pool.ID); err != nil {
+		return err
+	}
+	tx.touch(pool.ID)
+	return tx.audit(record{actor: actor, action: action, pool: pool.ID, object: pool.ID, state: string(pool.State), detail: detail})
+}
+
+// absences carries out the deletion policy of pools that lost their document.
+func (c *commit) absences() error {
+	var gone []string
+	for name, pool := range c.owned {
+		if !c.kept[name] && pool.State != hubv1.PoolDraining {
+			gone = append(gone, name)
+		}
+	}
+	slices.Sort(gone)
+	for _, name := range gone {
+		if err := c.tx.absent(c.by, c.owned[name], &c.out); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// deletionRevoke is the policy of a pool that goes with its document.
+const deletionRevoke = "Revoke"
+
+// absent drains a pool whose document is gone or lets it go, as its definition in
+// Git said last.
+func (tx *Tx) absent(by committer, pool poolRow, out *Applied) error {
+	reason := "its document was removed: " + pool.Source.String()
+	pool, err := tx.endOverride(by.actor, pool, "Git has the pool no more")
+	if err != nil {
+		return err
+	}
+	if pool.State == hubv1.PoolActive && pool.DeletionPolicy == deletionRevoke {
+		out.Draining = append(out.Draining, pool.Name)
+		return tx.startDrain(by, pool, fmt.Sprintf("pool %s was removed from Git, last known as %s", pool.Name, pool.Source))
+	}
+	if pool.State == hubv1.PoolActive {
+		out.Orphaned = append(out.Orphaned, pool.Name)
+	}
+	return tx.orphan(by.actor, pool, reason)
+}
+
+// orphan makes a pool nobody's: the hub owns its definition from now on.
+func (tx *Tx) orphan(actor string, pool poolRow, reason string) error {
+	pool, err := tx.endOverride(actor, pool, reason)
+	if err != nil {
+		return err
+	}
+	if err := tx.setSource(pool.ID, nil); err != nil {
+		return err
+	}
+	if err := tx.gitCordon(actor, pool, nil); err != nil {
+		return err
+	}
+	if _, err := tx.exec("UPDATE pools SET revision = revision + 1 WHERE id = ?", pool.ID); err != nil {
+		return err
+	}
+	tx.touch(pool.ID)
+	return tx.audit(record{actor: actor, action: ActionPoolOrphan, pool: pool.ID, object: pool.ID, state: string(pool.State), detail: reason})
+}
+
+// Define makes one pool what a HubPool of a cluster says, as a sync's documents do
+// and within the ceiling of the caller's token. The pool that it returns is not what
+// the document says while it drains, where somebody revoked it by hand, and while it
+// is overridden.
+func (s *Store) Define(ctx context.Context, actor string, d PoolDocument) (hubv1.Pool, error) {
+	err := s.update(ctx, func(tx *Tx) error {
+		if err := tx.permits(hubv1.Ceiling{}, d); err != nil {
+			return err
+		}
+		pool, found, err := first(context.Background(), tx, scanPool, selectPools+" WHERE p.name = ?", d.Name)
+		if err != nil {
+			return err
+		}
+		return tx.applyDocument(committer{actor: actor, owner: d.Source.Sync}, hubv1.Ceiling{}, d, pool, found, &Applied{})
+	})
+	if err != nil {
+		return hubv1.Pool{}, err
+	}
+	pool, _, err := s.GetPool(ctx, d.Name)
+	return pool, err
+}
+
+// Undefine carries out the deletion policy of a pool whose HubPool in a cluster is
+// gone. A pool that is not the owner's, or not any more, stays as it is.
+func (s *Store) Undefine(ctx context.Context, actor, name, owner string) (hubv1.Pool, error) {
+	return s.changePool(ctx, name, func(tx *Tx, pool poolRow) error {
+		if pool.Source == nil || pool.Source.Sync != owner || pool.State == hubv1.PoolDraining {
+			return nil
+		}
+		return tx.absent(committer{actor: actor, owner: owner}, pool, &Applied{})
+	})
+}

@@ -1,0 +1,235 @@
+package store_test
+
+import (
+	"encoding/json"
+	"errors"
+	"slices"
+	"strings"
+	"testing"
+
+	"cloop.dev/cloop/apis/hubv1"
+	"cloop.dev/cloop/internal/hub/store"
+)
+
+// written is a document of an owner.
+func written(owner, name string, maximum int32, policy string) store.PoolDocument {
+	definition := hubv1.PoolDefinition{MaxRunners: maximum, DeletionPolicy: policy}
+	digest, _ := json.Marshal(definition)
+	return store.PoolDocument{Name: name, Definition: definition, Line: 1, Source: hubv1.Provenance{
+		Sync: owner, Repository: "https://git.example.com/" + strings.NewReplacer(":", "-", "/", "-").Replace(owner), Path: name + ".yaml", Revision: "r1", Digest: string(digest),
+	}}
+}
+
+func (w *world) apply(t *testing.T, sync string, documents ...store.PoolDocument) store.Applied {
+	t.Helper()
+	applied, err := w.s.ApplyDocuments(background, sync, hubv1.Ceiling{}, documents)
+	check(t, err)
+	return applied
+}
+
+func (w *world) poolOf(t *testing.T, ref string) hubv1.Pool {
+	t.Helper()
+	pool, _, err := w.s.GetPool(background, ref)
+	check(t, err)
+	return pool
+}
+
+// audited are the actions that the audit trail has of an object, oldest first.
+func (w *world) audited(t *testing.T, object, prefix string) (actions []string) {
+	t.Helper()
+	page, err := w.s.Audit(background, hubv1.AuditQuery{Object: object, Action: prefix})
+	check(t, err)
+	for _, r := range page.Items {
+		actions = append(actions, r.Action)
+	}
+	return actions
+}
+
+func TestTwoRepositoriesThatClaimOnePool(t *testing.T) {
+	both(t, testTwoRepositoriesThatClaimOnePool)
+}
+
+// The first keeps it, the other's document is held back alone and says where the pool
+// is, whatever the order in which they come again; once the first lets go the other
+// has it.
+func testTwoRepositoriesThatClaimOnePool(t *testing.T) {
+	w := newWorld(t, 1)
+	w.apply(t, "first", written("first", "shared", 2, "Orphan"))
+	for range 2 {
+		applied := w.apply(t, "second", written("second", "shared", 5, "Revoke"), written("second", "own", 1, "Orphan"))
+		if len(applied.HeldBack) != 1 || applied.HeldBack[0].Pool != "shared" || !strings.Contains(applied.HeldBack[0].Problems[0],
+			"shared.yaml:1: pool shared is managed by Git: https://git.example.com/first shared.yaml at r1: keep the pool in one of the two places") {
+			t.Fatalf("the second's is held back as %+v", applied.HeldBack)
+		}
+		if own := w.poolOf(t, "own"); own.Source == nil || own.Source.Sync != "second" {
+			t.Errorf("its other pool is %+v", own)
+		}
+		if applied := w.apply(t, "first", written("first", "shared", 3, "Orphan")); len(applied.HeldBack) > 0 {
+			t.Errorf("the first's is held back: %+v", applied.HeldBack)
+		}
+	}
+	// The second's document going takes nothing away.
+	w.apply(t, "second", written("second", "own", 1, "Orphan"))
+	if pool := w.poolOf(t, "shared"); pool.MaxRunners != 3 || pool.State != hubv1.PoolActive || pool.Source.Sync != "first" {
+		t.Errorf("the pool is %+v of %+v", pool, pool.Source)
+	}
+	w.apply(t, "first", written("first", "another", 1, "Orphan"))
+	applied := w.apply(t, "second", written("second", "shared", 5, "Revoke"), written("second", "own", 1, "Orphan"))
+	if pool := w.poolOf(t, "shared"); len(applied.HeldBack) > 0 || pool.MaxRunners != 5 || pool.Source.Sync != "second" {
+		t.Errorf("let go, it is %+v of %+v (%+v)", pool, pool.Source, applied)
+	}
+}
+
+func TestAHeldBackDocumentIsNotGone(t *testing.T) { both(t, testAHeldBackDocumentIsNotGone) }
+
+func testAHeldBackDocumentIsNotGone(t *testing.T) {
+	w := newWorld(t, 1)
+	w.apply(t, "fleet", written("fleet", "one", 1, "Revoke"), written("fleet", "two", 2, "Orphan"), written("fleet", "three", 3, "Revoke"))
+	before := w.poolOf(t, "one")
+	held := store.PoolDocument{Name: "one", Source: hubv1.Provenance{Sync: "fleet", Path: "one.yaml"}, Problems: []string{"a", "b"}}
+	applied := w.apply(t, "fleet", held, written("fleet", "two", 4, "Orphan"))
+	if len(applied.HeldBack) != 1 || !slices.Equal(applied.HeldBack[0].Problems, held.Problems) || !slices.Equal(applied.Draining, []string{"three"}) {
+		t.Errorf("applied as %+v", applied)
+	}
+	if after := w.poolOf(t, "one"); after.Revision != before.Revision || after.Source == nil {
+		t.Errorf("what is held back is %+v", after)
+	}
+	if w.poolOf(t, "two").MaxRunners != 4 || w.poolOf(t, "three").State != hubv1.PoolRevoked {
+		t.Error("the others did not land")
+	}
+}
+
+func TestAPoolIsRenamed(t *testing.T) { both(t, testAPoolIsRenamed) }
+
+// A pool that is moved keeps its id and with it all that is bound to it.
+func testAPoolIsRenamed(t *testing.T) {
+	w := newWorld(t, 1)
+	w.apply(t, "fleet", written("fleet", "gpu", 1, "Revoke"), written("fleet", "stays", 1, "Revoke"))
+	moved := func(name, from string) store.PoolDocument {
+		d := written("fleet", name, 2, "Revoke")
+		d.MovedFrom = from
+		return d
+	}
+	// What holds the new document back keeps the old pool.
+	bad := moved("big", "gpu")
+	bad.Problems = []string{"not sound"}
+	w.apply(t, "fleet", bad, written("fleet", "stays", 1, "Revoke"))
+	if pool := w.poolOf(t, "gpu"); pool.State != hubv1.PoolActive || pool.Source == nil {
+		t.Fatalf("held back, the old pool is %+v", pool)
+	}
+	// So does a name that is taken, and one beyond the ceiling.
+	must(t)(w.s.CreatePool(background, admin, "", hubv1.CreatePoolRequest{Name: "taken", PoolDefinition: hubv1.PoolDefinition{MaxRunners: 1}}))
+	for name, ceiling := range map[string]hubv1.Ceiling{"taken": {}, "big": {Names: []string{"gpu", "stays"}}} {
+		applied, err := w.s.ApplyDocuments(background, "fleet", ceiling, []store.PoolDocument{moved(name, "gpu"), written("fleet", "stays", 1, "Revoke")})
+		check(t, err)
+		if pool := w.poolOf(t, "gpu"); len(applied.HeldBack) != 1 || len(applied.Renamed) > 0 || pool.State != hubv1.PoolActive {
+			t.Fatalf("as %s: %+v, and the pool is %+v", name, applied, pool)
+		}
+	}
+	for range 2 { // once it is done it is over, although the annotation stays
+		applied := w.apply(t, "fleet", moved("big", "gpu"), written("fleet", "stays", 1, "Revoke"))
+		big := w.poolOf(t, w.pool.ID)
+		if big.Name != "big" || big.State != hubv1.PoolActive || big.MaxRunners != 2 || len(applied.HeldBack) > 0 {
+			t.Fatalf("applied as %+v, and the pool is %+v", applied, big)
+		}
+	}
+	if project, err := w.s.GetProject(background, "app"); err != nil || project.ExecutorID != "pool:"+w.pool.ID {
+		t.Errorf("the project is %+v %v", project, err)
+	}
+	must(t)(w.s.Mint(background, w.credential, "key-0001"))
+	if actions := w.audited(t, w.pool.ID, store.ActionPoolRename); len(actions) != 1 {
+		t.Errorf("the audit trail has %v", actions)
+	}
+	// What was there before under its own name is no rename, nor what another has.
+	w.apply(t, "other", written("other", "theirs", 1, "Revoke"))
+	w.apply(t, "fleet", moved("big", "stays"), moved("mine", "theirs"))
+	if w.poolOf(t, "big").ID != w.pool.ID || w.poolOf(t, "stays").State != hubv1.PoolRevoked || w.poolOf(t, "theirs").Source.Sync != "other" || w.poolOf(t, "mine").MaxRunners != 2 {
+		t.Error("a claim of nobody's pool was believed")
+	}
+}
+
+func TestAHubPoolOfAClusterDefinesAPool(t *testing.T) { both(t, testAHubPoolOfAClusterDefinesAPool) }
+
+func testAHubPoolOfAClusterDefinesAPool(t *testing.T) {
+	w := newWorld(t, 1)
+	ceiling := hubv1.Ceiling{Names: []string{"eu-*"}, MaxRunners: 3}
+	who, token := caller(t, w.s, root(t, w.s), hubv1.CreateTokenRequest{Name: "fleet-eu", Scopes: []hubv1.Permission{hubv1.PermissionExecutorManage}, Ceiling: &ceiling})
+	ctx, me := store.WithCaller(background, who), who.Actor()
+	owner := hubv1.ClusterOwner("eu", "fleet", "eu-gpu")
+	define := func(maximum int32, policy string) (hubv1.Pool, error) {
+		return w.s.Define(ctx, me, written(owner, "eu-gpu", maximum, policy))
+	}
+	pool, err := define(2, "Orphan")
+	check(t, err)
+	if pool.MaxRunners != 2 || pool.Source == nil || pool.Source.Sync != owner || pool.Source.Repository == "" {
+		t.Fatalf("made %+v of %+v", pool, pool.Source)
+	}
+	page, err := w.s.Audit(background, hubv1.AuditQuery{Object: pool.ID})
+	check(t, err)
+	if row := page.Items[0]; row.Action != store.ActionPoolCreate || row.Actor != me || row.Token != token.ID {
+		t.Errorf("the audit trail has %+v", row)
+	}
+	// Saying the same again changes nothing.
+	again, err := define(2, "Orphan")
+	check(t, err)
+	if after := w.audited(t, pool.ID, ""); again.Revision != pool.Revision || len(after) != len(page.Items) {
+		t.Errorf("said again, it is %+v, and the audit trail has %v", again, after)
+	}
+	// The token's ceiling holds, for names that are there and that are not.
+	if _, err := define(4, "Orphan"); codeOf(err) != hubv1.CodeForbidden {
+		t.Errorf("beyond the ceiling: %v", err)
+	}
+	for _, name := range []string{"gpu", "us-gpu"} {
+		if _, err := w.s.Define(ctx, me, written(owner, name, 1, "Orphan")); codeOf(err) != hubv1.CodeForbidden {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	// Neither a hand nor another cluster changes it, a hub's start lets it be.
+	if _, err := w.s.UpdatePool(background, admin, "eu-gpu", 0, hubv1.UpdatePoolRequest{MaxRunners: new(int32(1))}); codeOf(err) != hubv1.CodePoolManagedByGit || !strings.Contains(err.Error(), "HubPool fleet/eu-gpu of cluster eu") {
+		t.Errorf("by hand: %v", err)
+	}
+	if _, err := w.s.Define(ctx, me, written(hubv1.ClusterOwner("us", "fleet", "eu-gpu"), "eu-gpu", 1, "Orphan")); codeOf(err) != hubv1.CodePoolManagedByGit {
+		t.Errorf("by another cluster: %v", err)
+	}
+	check(t, w.s.KeepSyncs(background, nil))
+	if pool := w.poolOf(t, "eu-gpu"); pool.Source == nil {
+		t.Error("a start of the hub let it go")
+	}
+	// What the hub reads from Git itself comes first, and says where it is.
+	w.apply(t, "fleet", written("fleet", "eu-gpu", 3, "Orphan"))
+	_, err = define(2, "Orphan")
+	var p *hubv1.Problem
+	if !errors.As(err, &p) || p.Code != hubv1.CodePoolManagedByGit || p.Source == nil || p.Source.Sync != "fleet" {
+		t.Errorf("claimed by the hub's sync: %v", err)
+	}
+	// Another's pool is left alone by whose HubPool is gone.
+	left, err := w.s.Undefine(ctx, me, "eu-gpu", owner)
+	if err != nil || left.Source == nil {
+		t.Errorf("the sync's pool is %+v %v", left, err)
+	}
+	w.apply(t, "fleet", written("fleet", "else", 1, "Orphan"))
+	must(t)(define(2, "Orphan"))
+	left, err = w.s.Undefine(ctx, me, "eu-gpu", owner)
+	if err != nil || left.Source != nil || left.State != hubv1.PoolActive {
+		t.Errorf("orphaned, it is %+v %v", left, err)
+	}
+	must(t)(define(2, "Revoke"))
+	left, err = w.s.Undefine(ctx, me, "eu-gpu", owner)
+	if err != nil || left.State != hubv1.PoolRevoked {
+		t.Errorf("revoked, it is %+v %v", left, err)
+	}
+	// It comes back by its document, but not where somebody revoked it by hand.
+	if pool, err := define(2, "Revoke"); err != nil || pool.State != hubv1.PoolActive || pool.ID != left.ID {
+		t.Errorf("back, it is %+v %v", pool, err)
+	}
+	must(t)(w.s.RevokePool(background, admin, "eu-gpu"))
+	if pool, err := define(2, "Revoke"); err != nil || pool.State != hubv1.PoolRevoked {
+		t.Errorf("revoked by hand, it is %+v %v", pool, err)
+	}
+	if pool, err := define(1, "Revoke"); err != nil || pool.State != hubv1.PoolActive {
+		t.Errorf("with another document, it is %+v %v", pool, err)
+	}
+	if _, err := w.s.Undefine(ctx, me, "eu-none", owner); codeOf(err) != hubv1.CodeNotFound {
+		t.Errorf("what there is not: %v", err)
+	}
+}

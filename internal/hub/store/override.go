@@ -1,0 +1,168 @@
+package store
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"time"
+
+	"cloop.dev/cloop/apis/hubv1"
+	"cloop.dev/cloop/internal/hub/problem"
+)
+
+// Overriding is what somebody gives for setting aside what Git says of a pool.
+type Overriding struct {
+	// Reason is shown to whoever wonders why the pool is not as Git says.
+	Reason string
+	// For is how long it lasts, at most hubv1.MaxOverride.
+	For time.Duration
+}
+
+// setAside notes that a pool is to be otherwise than Git says, and what that is.
+// What Git said is not overwritten by another override on top of the first. cordon
+// is Git's, where that is set aside too.
+func (tx *Tx) setAside(actor string, pool poolRow, over Overriding, cordon *hubv1.Cordon) (poolRow, error) {
+	switch {
+	case pool.State != hubv1.PoolActive:
+		return pool, problem.New(hubv1.CodePoolRevoked, "pool %s is %s", pool.Name, pool.State)
+	case pool.Source == nil:
+		p := problem.New(hubv1.CodeConflict, "pool %s is not managed by Git, so there is nothing to override", pool.Name)
+		p.Remedy = "leave the override out"
+		return pool, p
+	}
+	builds, err := tx.buildsWithout(hubv1.FeatureOverrides)
+	if err != nil {
+		return pool, err
+	}
+	if len(builds) > 0 {
+		return pool, problem.New(hubv1.CodeMemberTooOld, "a member of the hub of build %s would undo the override at its next sync", strings.Join(builds, " and "))
+	}
+	now := hubv1.Override{Reason: over.Reason, By: actor, At: tx.now, Since: tx.now, Until: tx.now.Add(over.For), Git: pool.PoolDefinition}
+	if before := pool.Override; before != nil {
+		now.Since, now.Git, now.GitCordon = before.Since, before.Git, before.GitCordon
+	}
+	if cordon != nil {
+		now.GitCordon = cordon
+	}
+	if _, err := tx.exec("UPDATE pools SET override = ?, override_until = ?, revision = revision + 1 WHERE id = ?",
+		asJSON(now), nano(now.Until), pool.ID); err != nil {
+		return pool, err
+	}
+	pool.Override = &now
+	tx.touch(pool.ID)
+	tx.hurry = true
+	return pool, tx.audit(record{actor: actor, action: ActionPoolOverride, pool: pool.ID, object: pool.ID, state: string(pool.State),
+		detail: asJSON(map[string]any{"reason": now.Reason, "until": now.Until})})
+}
+
+// clearOverride ends an override, if there is one, and leaves the definition to
+// the caller. Git's cordon holds again.
+func (tx *Tx) clearOverride(actor string, pool poolRow, why string) (poolRow, error) {
+	over := pool.Override
+	if over == nil {
+		return pool, nil
+	}
+	if _, err := tx.exec("UPDATE pools SET override = NULL, override_until = NULL, revision = revision + 1 WHERE id = ?", pool.ID); err != nil {
+		return pool, err
+	}
+	tx.touch(pool.ID)
+	if err := tx.audit(record{actor: actor, action: ActionPoolOverrideEnd, pool: pool.ID, object: pool.ID, state: string(pool.State),
+		detail: fmt.Sprintf("%s; it was by %s: %s", why, over.By, over.Reason)}); err != nil {
+		return pool, err
+	}
+	pool.Override = nil
+	if over.GitCordon == nil {
+		return pool, nil
+	}
+	if err := tx.gitCordon(actor, pool, &over.GitCordon.Reason); err != nil {
+		return pool, err
+	}
+	return findPool(context.Background(), tx, pool.ID)
+}
+
+// endOverride ends an override, if there is one, and gives the pool back to what
+// Git said last.
+func (tx *Tx) endOverride(actor string, pool poolRow, why string) (poolRow, error) {
+	if pool.Override == nil {
+		return pool, nil
+	}
+	git := pool.Override.Git
+	pool, err := tx.clearOverride(actor, pool, why)
+	if err != nil {
+		return pool, err
+	}
+	if err := tx.define(actor, pool, git); err != nil {
+		return pool, err
+	}
+	pool.PoolDefinition = git
+	return pool, nil
+}
+
+// asGit says whether a document says of a pool what Git said last.
+func (p poolRow) asGit(d PoolDocument) bool {
+	said, cordon := p.PoolDefinition, p.Cordon
+	if !p.gitCordon {
+		cordon = nil
+	}
+	if over := p.Override; over != nil {
+		said = over.Git
+		if over.GitCordon != nil {
+			cordon = over.GitCordon
+		}
+	}
+	if (cordon == nil) != (d.CordonReason == nil) || cordon != nil && cordon.Reason != *d.CordonReason {
+		return false
+	}
+	return asJSON(said) == asJSON(d.Definition)
+}
+
+// OverridePool is UpdatePool for a pool that Git manages, for as long as over says.
+func (s *Store) OverridePool(ctx context.Context, actor, ref string, ifMatch int64, request hubv1.UpdatePoolRequest, over Overriding) (hubv1.Pool, error) {
+	return s.updatePool(ctx, actor, ref, ifMatch, request, &over)
+}
+
+// OverrideCordon is Uncordon for a pool that Git cordons, for as long as over says.
+func (s *Store) OverrideCordon(ctx context.Context, actor, ref string, over Overriding) (hubv1.Pool, error) {
+	return s.uncordon(ctx, actor, ref, &over)
+}
+
+// EndOverride ends a pool's override before its time, if there is one.
+func (s *Store) EndOverride(ctx context.Context, actor, ref string) (hubv1.Pool, error) {
+	return s.changePool(ctx, ref, func(tx *Tx, pool poolRow) error {
+		_, err := tx.endOverride(actor, pool, "it was taken back")
+		return err
+	})
+}
+
+// expireOverrides ends those whose time is up.
+func expireOverrides(tx *Tx) error {
+	due, err := collect(context.Background(), tx, scanPool, selectPools+" WHERE p.override_until <= ?", nano(tx.now))
+	if err != nil {
+		return err
+	}
+	for _, pool := range due {
+		if _, err := tx.endOverride(actorHub, pool, "its time was up"); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// drifted fills in what an override makes differ from Git.
+func (s *Store) drifted(pool *hubv1.Pool) {
+	over := pool.Override
+	if over == nil {
+		return
+	}
+	if s.compare != nil {
+		pool.Drift = s.compare(over.Git, pool.PoolDefinition)
+	}
+	if over.GitCordon != nil {
+		pool.Drift = append(pool.Drift, hubv1.Drift{Path: "/spec/cordon/reason", Git: asJSON(over.GitCordon.Reason)})
+	}
+	for i := range pool.Drift {
+		d := &pool.Drift[i]
+		d.Cause, d.By, d.Since, d.Until = hubv1.CauseBreakGlass, over.By, over.Since, over.Until
+		d.Message = over.Reason
+	}
+}
