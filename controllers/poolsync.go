@@ -63,6 +63,10 @@ type syncMemory struct {
 	status  *v1alpha1.PoolSyncStatus
 	contest contest
 	trouble trouble
+	// health is about what was applied, where that is waited for.
+	health health
+	// dependencies is what the last full pass had to say about what it depends on.
+	dependencies string
 	// git reads the repository; gitFor is what it was opened with.
 	git    *fleet.Git
 	gitFor string
@@ -100,8 +104,8 @@ type syncPass struct {
 	found  v1alpha1.PoolSyncStatus
 	status *v1alpha1.PoolSyncStatus
 	memory *syncMemory
-	// full: Git is asked.
-	full bool
+	// full: Git is asked. forced: everything is applied, whatever is known of it.
+	full, forced bool
 	// before is the revision that Git named before this pass, where it was asked for
 	// the same; empty: none is known.
 	before string
@@ -125,6 +129,8 @@ type syncPass struct {
 	// waits are pruned objects that are not gone yet, kept those that Git lacks and
 	// that stay until all of the commit is applied.
 	waits, kept int
+	// awaits says what was applied and is not Ready yet, where Ready waits for that.
+	awaits string
 	// again is when something put off is due; zero: nothing is.
 	again time.Time
 	// err is the first failure.
@@ -203,10 +209,11 @@ func (r *poolSyncReconciler) reconcile(ctx context.Context, request ctrl.Request
 	switch {
 	case sync.DeletionTimestamp != nil:
 		return r.finalize(ctx, p)
-	case sync.Spec.Suspend:
+	case sync.SuspendedAt(r.clock.Now()):
 		err := r.suspend(ctx, p)
 		return ctrl.Result{RequeueAfter: r.until(p.again)}, err
 	}
+	r.resume(p)
 	if err := r.addFinalizer(ctx, sync); err != nil {
 		return ctrl.Result{}, err
 	}
@@ -240,6 +247,7 @@ func (m *syncMemory) begin(found *v1alpha1.PoolSyncStatus, now time.Time) {
 	if ready := meta.FindStatusCondition(m.status.Conditions, v1alpha1.ConditionReady); ready != nil && ready.Status == metav1.ConditionFalse {
 		m.trouble = troubleOf(ready, !meta.IsStatusConditionTrue(m.status.Conditions, v1alpha1.ConditionStalled), now)
 	}
+	m.beginHealth()
 }
 
 // run climbs the ladder.
@@ -248,10 +256,13 @@ func (r *poolSyncReconciler) run(ctx context.Context, p *syncPass) {
 	defer cancel()
 	started := r.clock.Now()
 	before := p.status.LastAppliedRevision
-	p.full = r.dueNow(p)
+	p.full = r.dueNow(ctx, p)
 	m := p.memory
+	if p.forced {
+		m.force()
+	}
 	if p.full {
-		m.source = r.climb(ctx, p, []step{{"support", r.supported}, {"resolve", r.resolve}, {"verify", r.verify}, {"build", r.build}})
+		m.source = r.climb(ctx, p, []step{{"support", r.supported}, {"resolve", r.resolve}, {"verify", r.verify}, {"depends", r.depends}, {"build", r.build}})
 		r.tellHistory(ctx, p)
 		r.recall(ctx, p)
 	}
@@ -263,6 +274,7 @@ func (r *poolSyncReconciler) run(ctx context.Context, p *syncPass) {
 		p.fail(p.rivalry())
 	}
 	r.settle(p)
+	r.await(ctx, p)
 	if p.status.LastAppliedRevision != before {
 		r.metrics.synced(p.name(), r.clock.Since(started))
 	}
@@ -283,13 +295,16 @@ func (r *poolSyncReconciler) climb(ctx context.Context, p *syncPass, steps []ste
 }
 
 // dueNow says whether Git is asked in this pass: in time, after a change of the
-// spec, on request, and when a prune was approved.
-func (r *poolSyncReconciler) dueNow(p *syncPass) bool {
+// spec, on request, when a prune was approved, and when what it waits for has moved.
+func (r *poolSyncReconciler) dueNow(ctx context.Context, p *syncPass) bool {
 	m := p.memory
 	request := requestOf(p.sync)
 	approval := p.sync.Annotations[v1alpha1.AnnotationApprovePrune]
-	due := !r.clock.Now().Before(m.due) || m.generation != p.sync.Generation ||
-		request != "" && request != p.status.LastHandledReconcileAt || approval != m.approval
+	force := forceOf(p.sync)
+	p.forced = force != "" && force != p.status.LastHandledForceAt
+	due := p.forced || !r.clock.Now().Before(m.due) || m.generation != p.sync.Generation ||
+		request != "" && request != p.status.LastHandledReconcileAt || approval != m.approval ||
+		r.dependencyMoved(ctx, p)
 	if due {
 		m.generation, m.approval = p.sync.Generation, approval
 	}
@@ -312,6 +327,9 @@ func (r *poolSyncReconciler) settle(p *syncPass) {
 		if request := requestOf(p.sync); request != "" {
 			p.status.LastHandledReconcileAt = request
 		}
+		if force := forceOf(p.sync); force != "" {
+			p.status.LastHandledForceAt = force
+		}
 	}
 	if p.target != nil && p.fresh() {
 		p.status.LastAppliedRevision, p.status.LastAppliedPath = p.target.revision, p.target.path
@@ -326,8 +344,8 @@ func (r *poolSyncReconciler) settle(p *syncPass) {
 	case p.err == nil:
 		m.failures = 0
 		m.due = r.clock.Now().Add(r.jitter(interval))
-	case p.err.stalled:
-		// Only a change of Git or of the object helps: no hurry.
+	case p.err.stalled, p.err.reason == v1alpha1.ReasonDependencyNotReady:
+		// Only a change of Git or of an object helps, which is watched: no hurry.
 		m.failures = 0
 		if p.full {
 			m.due = r.clock.Now().Add(r.jitter(interval))

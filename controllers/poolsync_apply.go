@@ -127,6 +127,9 @@ func (p *syncPass) asFarAsApplied() *build {
 // isDue says whether an object is written in this pass. What the API server has
 // refused is offered again when Git is asked, not whenever something else moves.
 func (r *poolSyncReconciler) isDue(p *syncPass, s *sight) bool {
+	if p.forced && !s.leaving() {
+		return true
+	}
 	o := p.memory.object(s.id)
 	if o.refused != nil && o.refusedWant == s.want && !p.full {
 		s.refused = o.refused

@@ -40,7 +40,7 @@ const (
 
 // poolSyncCacheOptions are what the fleet controller caches beside its own kind:
 // ExecutorPools of all namespaces, because an overlay may name any, without
-// status and managedFields. Who wrote a field is read when one differs. They are
+// managedFields and, but for its Ready, status. Who wrote a field is read when one differs. They are
 // only read, so that nobody needs a copy.
 func poolSyncCacheOptions() map[client.Object]cache.ByObject {
 	return map[client.Object]cache.ByObject{
@@ -56,14 +56,18 @@ func newPool() *unstructured.Unstructured {
 	return pool
 }
 
-// stripPool keeps of an ExecutorPool what is compared.
+// stripPool keeps of an ExecutorPool what is compared and what is waited for.
 func stripPool(object any) (any, error) {
 	pool, ok := object.(*unstructured.Unstructured)
 	if !ok {
 		return object, nil
 	}
 	pool.SetManagedFields(nil)
+	ready := readyOnly(pool)
 	delete(pool.Object, "status")
+	if ready != nil {
+		pool.Object["status"] = ready
+	}
 	return pool, nil
 }
 
@@ -102,6 +106,9 @@ func addPoolSync(mgr ctrl.Manager, opts Options, recorder record.EventRecorder, 
 		// controller itself wrote finds nothing to write.
 		For(&v1alpha1.PoolSync{}, builder.WithPredicates(predicate.ResourceVersionChangedPredicate{})).
 		Watches(&v1alpha1.PoolSync{}, handler.EnqueueRequestsFromMapFunc(r.waiting), builder.WithPredicates(inventoryChanged())).
+		Watches(&v1alpha1.PoolSync{}, handler.EnqueueRequestsFromMapFunc(r.dependents), builder.WithPredicates(readinessMoved())).
+		Watches(&v1alpha1.PoolSync{}, r.waiters(opts.Namespace), builder.WithPredicates(readinessMoved())).
+		Watches(newPool(), r.waiters(opts.Namespace), builder.WithPredicates(readyChanged())).
 		Watches(newPool(), handler.EnqueueRequestsFromMapFunc(syncsOf(opts.Namespace)), builder.WithPredicates(definitionChanged())).
 		WithOptions(controller.Options{
 			MaxConcurrentReconciles: syncsAtOnce,

@@ -220,7 +220,7 @@ func (r *poolSyncReconciler) finalize(ctx context.Context, p *syncPass) (ctrl.Re
 	if !controllerutil.ContainsFinalizer(p.sync, v1alpha1.FinalizerPoolSync) {
 		return ctrl.Result{}, nil
 	}
-	if p.sync.Spec.Prune && !p.sync.Spec.Suspend {
+	if p.sync.Spec.Prune && !p.sync.SuspendedAt(r.clock.Now()) {
 		left, err := r.pruneAll(ctx, p)
 		if err != nil {
 			p.fail(transient(v1alpha1.ReasonPruneFailed, fmt.Errorf("%w; to leave the objects instead, set spec.suspend", err)))

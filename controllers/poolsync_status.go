@@ -48,6 +48,8 @@ func (r *poolSyncReconciler) conditions(p *syncPass) {
 	switch {
 	case p.err != nil:
 		ready, status, message = p.err.reason, metav1.ConditionFalse, p.err.message()
+	case p.awaits != "":
+		ready, status, message = v1alpha1.ReasonProgressing, metav1.ConditionUnknown, p.awaits
 	case p.sync.DeletionTimestamp != nil:
 		ready, status, message = v1alpha1.ReasonProgressing, metav1.ConditionUnknown, fmt.Sprintf("being deleted; %s", p.waiting())
 	}
@@ -109,16 +111,6 @@ func (r *poolSyncReconciler) announce(ctx context.Context, p *syncPass) error {
 	r.set(p, v1alpha1.ConditionReady, metav1.ConditionUnknown, v1alpha1.ReasonProgressing, message)
 	r.set(p, v1alpha1.ConditionReconciling, metav1.ConditionTrue, v1alpha1.ReasonProgressing, message)
 	meta.RemoveStatusCondition(&p.status.Conditions, v1alpha1.ConditionStalled)
-	return r.writeStatus(ctx, p)
-}
-
-// suspend says that nothing is done.
-func (r *poolSyncReconciler) suspend(ctx context.Context, p *syncPass) error {
-	r.set(p, v1alpha1.ConditionReady, metav1.ConditionUnknown, v1alpha1.ReasonSuspended, "suspended: what is applied stays as it is, and drift is not looked for")
-	meta.RemoveStatusCondition(&p.status.Conditions, v1alpha1.ConditionReconciling)
-	meta.RemoveStatusCondition(&p.status.Conditions, v1alpha1.ConditionStalled)
-	r.setUnsupported(p)
-	p.status.ObservedGeneration = p.sync.Generation
 	return r.writeStatus(ctx, p)
 }
 

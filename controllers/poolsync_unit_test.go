@@ -118,7 +118,7 @@ func TestWhenGitIsAsked(t *testing.T) {
 	m := &syncMemory{}
 	do := func(err *stageError) *syncPass {
 		p := newSyncPass(sync, m, c.Now())
-		p.full = r.dueNow(p)
+		p.full = r.dueNow(t.Context(), p)
 		p.fail(err)
 		r.settle(p)
 		m.status = p.status

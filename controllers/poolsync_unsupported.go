@@ -20,9 +20,6 @@ func unsupported(spec *v1alpha1.PoolSyncSpec) (refused, ignored []string) {
 		message string
 	}{
 		{spec.SourceRef != nil, &refused, "spec.sourceRef: sources of Flux are not read"},
-		{len(spec.DependsOn) > 0, &refused, "spec.dependsOn: other PoolSyncs are not waited for"},
-		{spec.Wait, &ignored, "spec.wait: Ready does not wait for what is applied"},
-		{spec.Suspend && spec.SuspendUntil != nil, &ignored, "spec.suspendUntil: a suspended PoolSync does not go on by itself"},
 		{spec.Hub != nil, &ignored, "spec.hub: no hub is told what is applied"},
 	} {
 		if field.set {

@@ -47,22 +47,25 @@ func TestAPoolSaysWhatItGoesWithout(t *testing.T) {
 func TestASyncSaysWhatItGoesWithout(t *testing.T) {
 	s := newSyncStage(t, overlay("gpu"))
 	s.poolSync(func(spec *v1alpha1.PoolSyncSpec) {
-		spec.Wait = true
-		spec.DependsOn = []v1alpha1.PoolSyncReference{{Name: "other"}}
+		spec.Hub = &v1alpha1.HubConnection{URL: "https://hub.example.com", TokenSecretRef: v1alpha1.SecretKeyRef{Name: "hub-token", Key: "token"}}
+		spec.SourceRef, spec.Source = &v1alpha1.SourceReference{Kind: v1alpha1.SourceBucket, Name: "other"}, v1alpha1.PoolSyncSource{}
 	})
 	sync := s.ready(v1alpha1.ReasonNotBuilt)
-	if message := condition(sync, v1alpha1.ConditionStalled).Message; !strings.HasPrefix(message, "spec.dependsOn: other PoolSyncs are not waited for: ") {
+	if message := condition(sync, v1alpha1.ConditionStalled).Message; !strings.HasPrefix(message, "spec.sourceRef: sources of Flux are not read: ") {
 		t.Errorf("Stalled says %s", message)
 	}
 	if s.hasPool("gpu") {
 		t.Error("what was to wait was applied")
 	}
-	s.edit(func(sync *v1alpha1.PoolSync) { sync.Spec.DependsOn = nil })
+	s.edit(func(sync *v1alpha1.PoolSync) {
+		sync.Spec.SourceRef = nil
+		sync.Spec.Source.Git = v1alpha1.GitSource{URL: s.git.URL(fleetRepository), SecretRef: &v1alpha1.LocalObjectReference{Name: "fleet-git"}}
+	})
 	sync = s.ready(v1alpha1.ReasonReconciliationSucceeded)
-	if message := condition(sync, v1alpha1.ConditionUnsupported).Message; !strings.HasPrefix(message, "spec.wait: ") {
+	if message := condition(sync, v1alpha1.ConditionUnsupported).Message; !strings.HasPrefix(message, "spec.hub: ") {
 		t.Errorf("Unsupported says %s", message)
 	}
-	s.edit(func(sync *v1alpha1.PoolSync) { sync.Spec.Wait = false })
+	s.edit(func(sync *v1alpha1.PoolSync) { sync.Spec.Hub = nil })
 	s.until("it says nothing any more", func() bool {
 		return meta.FindStatusCondition(s.get().Status.Conditions, v1alpha1.ConditionUnsupported) == nil
 	})
@@ -74,7 +77,6 @@ func TestUnsupportedFields(t *testing.T) {
 		refused, ignored string
 	}{
 		"a source of Flux":      {func(s *v1alpha1.PoolSyncSpec) { s.SourceRef = &v1alpha1.SourceReference{} }, "spec.sourceRef", ""},
-		"a dependency":          {func(s *v1alpha1.PoolSyncSpec) { s.DependsOn = make([]v1alpha1.PoolSyncReference, 1) }, "spec.dependsOn", ""},
 		"a hub":                 {func(s *v1alpha1.PoolSyncSpec) { s.Hub = &v1alpha1.HubConnection{} }, "", "spec.hub"},
 		"what every sync has":   {func(s *v1alpha1.PoolSyncSpec) { s.Prune, s.Path = true, "." }, "", ""},
 		"a time of a past halt": {func(s *v1alpha1.PoolSyncSpec) { s.SuspendReason = "holidays" }, "", ""},

@@ -58,6 +58,8 @@ const (
 	ReasonReconciliationSucceeded Reason = "ReconciliationSucceeded"
 	ReasonProgressing             Reason = "Progressing"
 	ReasonSuspended               Reason = "Suspended"
+	ReasonDependencyNotReady      Reason = "DependencyNotReady"
+	ReasonHealthCheckFailed       Reason = "HealthCheckFailed"
 	ReasonSourceUnavailable       Reason = "SourceUnavailable"
 	ReasonNotVerified             Reason = "NotVerified"
 	ReasonPathNotFound            Reason = "PathNotFound"
@@ -77,6 +79,7 @@ const (
 // Reasons that appear only as Events on a PoolSync.
 const (
 	ReasonHistoryRewritten Reason = "HistoryRewritten"
+	ReasonResumed          Reason = "Resumed"
 )
 
 // Causes of a DriftEntry.
@@ -105,6 +108,8 @@ var remedies = map[Reason]string{
 	ReasonSourceUnavailable:    "check spec.source.git: URL, ref, the Secret of secretRef and that Git is reachable; nothing was changed",
 	ReasonNotVerified:          "have the commit or tag signed by one of the signers whom the Secret of spec.source.git.verify names; nothing was changed",
 	ReasonHistoryRewritten:     "nothing, if it was meant: what Git has now is followed; else push what was there again, and have the forge refuse forced pushes",
+	ReasonDependencyNotReady:   "see what the PoolSync that is named says of itself; this one goes on by itself, and what was applied before stays",
+	ReasonHealthCheckFailed:    "what Git says is applied: see what the objects that are named say of themselves",
 	ReasonPathNotFound:         "correct spec.path, or commit an overlay there; nothing was changed",
 	ReasonBuildFailed:          "run `cloop fleet check` on the repository and commit a fix; nothing was changed",
 	ReasonEmptyBuild:           "an overlay without a document prunes nothing: commit one, or delete the PoolSync to remove its pools",

@@ -1,6 +1,10 @@
 package v1alpha1
 
-import metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+import (
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
 
 // PoolSync applies one overlay of a fleet repository to this cluster and shows
 // where the cluster differs from it.
@@ -61,6 +65,11 @@ type PoolSyncSpec struct {
 	Substitute *Substitution `json:"substitute,omitempty"`
 	// Hub is told what this cluster has applied. Nil: nobody is.
 	Hub *HubConnection `json:"hub,omitempty"`
+}
+
+// SuspendedAt says whether the PoolSync is suspended at a time: suspendUntil ends it.
+func (s *PoolSync) SuspendedAt(now time.Time) bool {
+	return s.Spec.Suspend && (s.Spec.SuspendUntil == nil || now.Before(s.Spec.SuspendUntil.Time))
 }
 
 // Kinds of Flux's sources.
@@ -209,6 +218,8 @@ type PoolSyncStatus struct {
 	VerifiedBy string `json:"verifiedBy,omitempty"`
 	// LastHandledReconcileAt is the last reconcile request that was served.
 	LastHandledReconcileAt string `json:"lastHandledReconcileAt,omitempty"`
+	// LastHandledForceAt is the last forced request that was served.
+	LastHandledForceAt string `json:"lastHandledForceAt,omitempty"`
 	// Inventory lists what this PoolSync applied.
 	Inventory []InventoryEntry `json:"inventory,omitempty"`
 	// Drift lists where cluster and Git disagree, at most 50 entries.

@@ -129,7 +129,7 @@ func askPoolSyncs(ctx context.Context, cluster reachedCluster) ([]v1alpha1.PoolS
 	var asked []v1alpha1.PoolSync
 	at := time.Now().UTC().Format(time.RFC3339Nano)
 	for _, sync := range syncs.Items {
-		if sync.Spec.Suspend {
+		if sync.SuspendedAt(time.Now()) {
 			continue
 		}
 		before := sync.DeepCopy()

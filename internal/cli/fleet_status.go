@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -127,7 +128,7 @@ func poolSyncStatus(cluster string, sync v1alpha1.PoolSync) syncStatus {
 		Surface: "cluster " + cluster, Name: sync.Namespace + "/" + sync.Name,
 		Repository: sync.Spec.Source.Git.URL, Path: sync.Spec.Path, Ready: string(metav1.ConditionUnknown),
 		LastAppliedRevision: sync.Status.LastAppliedRevision, LastAttemptedRevision: sync.Status.LastAttemptedRevision,
-		Suspended: sync.Spec.Suspend,
+		Suspended: sync.SuspendedAt(time.Now()),
 	}
 	// A condition that speaks of an older spec says nothing of this one.
 	if ready := meta.FindStatusCondition(sync.Status.Conditions, v1alpha1.ConditionReady); ready != nil && ready.ObservedGeneration == sync.Generation {

@@ -173,7 +173,8 @@ func (c *ClusterSurface) cause(sync *v1alpha1.PoolSync, obj *unstructured.Unstru
 		return v1alpha1.DriftClusterEdited
 	}
 	ready := meta.FindStatusCondition(sync.Status.Conditions, v1alpha1.ConditionReady)
-	if sync.Spec.Suspend || ready != nil && ready.Status == metav1.ConditionFalse {
+	stands := sync.Spec.Suspend && sync.Spec.SuspendUntil == nil || ready != nil && ready.Reason == string(v1alpha1.ReasonSuspended)
+	if stands || ready != nil && ready.Status == metav1.ConditionFalse {
 		return v1alpha1.DriftCommitNotApplied
 	}
 	if c.Unserved[sync.Namespace+"/"+sync.Name] != "" {

@@ -34,7 +34,7 @@ const AnnotationReconcile = "reconcile.fluxcd.io/requestedAt"
 // pushed is since when there is a commit that the PoolSync has not seen; zero
 // where there is none or that is not known.
 func Unserved(sync *v1alpha1.PoolSync, lease *ControllerLease, pushed, now time.Time) string {
-	if sync.Spec.Suspend {
+	if sync.SuspendedAt(now) {
 		return ""
 	}
 	if lease != nil {

@@ -1,0 +1,83 @@
+package controllers
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	fluxmeta "github.com/fluxcd/pkg/apis/meta"
+
+	"cloop.dev/cloop/apis/v1alpha1"
+	"cloop.dev/cloop/internal/fleet"
+)
+
+// suspend says that nothing is done, who wanted that, why and until when.
+func (r *poolSyncReconciler) suspend(ctx context.Context, p *syncPass) error {
+	r.set(p, v1alpha1.ConditionReady, metav1.ConditionUnknown, v1alpha1.ReasonSuspended, suspension(p.sync))
+	meta.RemoveStatusCondition(&p.status.Conditions, v1alpha1.ConditionReconciling)
+	meta.RemoveStatusCondition(&p.status.Conditions, v1alpha1.ConditionStalled)
+	r.setUnsupported(p)
+	p.status.ObservedGeneration = p.sync.Generation
+	// Whatever came in the meantime is looked at once it goes on.
+	p.memory.due = time.Time{}
+	if until := p.sync.Spec.SuspendUntil; until != nil {
+		p.comeBack(until.Time)
+	}
+	return r.writeStatus(ctx, p)
+}
+
+// suspension says who suspended a PoolSync, why and until when, as far as that is known.
+func suspension(sync *v1alpha1.PoolSync) string {
+	message := "suspended"
+	if by := suspendedBy(sync); by != "" {
+		message += " by " + by
+	}
+	if why := sync.Spec.SuspendReason; why != "" {
+		message += ": " + shorten(why, maxConditionMessage/2)
+	}
+	if until := sync.Spec.SuspendUntil; until != nil {
+		message += ", until " + until.UTC().Format(time.RFC3339)
+	}
+	return message + "; what is applied stays as it is, and drift is not looked for"
+}
+
+// suspendedBy is the field manager that wrote spec.suspend last.
+func suspendedBy(sync *v1alpha1.PoolSync) string {
+	object := &unstructured.Unstructured{Object: map[string]any{"spec": map[string]any{"suspend": true}}}
+	object.SetManagedFields(sync.ManagedFields)
+	return shorten(fleet.FieldManager(object, "/spec/suspend", ""), maxDriftManager)
+}
+
+// resume tells once that a PoolSync goes on whose time of suspension is over. Its spec
+// is left as it is: it may be Git's.
+func (r *poolSyncReconciler) resume(p *syncPass) {
+	if !p.sync.Spec.Suspend {
+		return
+	}
+	ready := meta.FindStatusCondition(p.status.Conditions, v1alpha1.ConditionReady)
+	if ready == nil || ready.Reason != string(v1alpha1.ReasonSuspended) {
+		return
+	}
+	until := p.sync.Spec.SuspendUntil.UTC().Format(time.RFC3339)
+	r.events.record(p.sync, poolEvent{
+		reason: v1alpha1.ReasonResumed, key: until,
+		message: fmt.Sprintf("goes on: it was suspended until %s; spec.suspend, suspendReason and suspendUntil mean nothing any more", until),
+	})
+}
+
+// forceOf is the request to apply everything again that the PoolSync carries.
+func forceOf(sync *v1alpha1.PoolSync) string {
+	return shorten(sync.Annotations[fluxmeta.ForceRequestAnnotation], maxRequest)
+}
+
+// force forgets what was built, compared and contested, so that everything is rendered
+// and applied once more.
+func (m *syncMemory) force() {
+	m.builder, m.newest = nil, nil
+	clear(m.objects)
+	clear(m.contests)
+}

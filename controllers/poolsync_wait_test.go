@@ -1,0 +1,112 @@
+package controllers
+
+import (
+	"testing"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"cloop.dev/cloop/apis/v1alpha1"
+)
+
+// serves sets a pool's Ready condition, as its controller does.
+func (s *syncStage) serves(name string, status metav1.ConditionStatus, reason v1alpha1.Reason) {
+	s.t.Helper()
+	pool := s.pool(name)
+	before := pool.DeepCopy()
+	pool.Status.Conditions = []metav1.Condition{{
+		Type: v1alpha1.ConditionReady, Status: status, Reason: string(reason), ObservedGeneration: pool.Generation, LastTransitionTime: metav1.Now(),
+	}}
+	if err := s.client.Status().Patch(s.ctx, pool, client.MergeFrom(before)); err != nil {
+		s.t.Fatal(err)
+	}
+}
+
+func TestReadyWaitsForWhatIsApplied(t *testing.T) {
+	t.Parallel()
+	s := newSyncStage(t, overlay("gpu", "batch"))
+	s.poolSync(func(spec *v1alpha1.PoolSyncSpec) { spec.Wait = true })
+	s.until("it waits", func() bool {
+		sync := s.get()
+		return sync.Status.LastAppliedRevision != "" && condition(sync, v1alpha1.ConditionReady).Reason == string(v1alpha1.ReasonProgressing)
+	})
+	s.serves("gpu", metav1.ConditionTrue, v1alpha1.ReasonServing)
+	s.serves("batch", metav1.ConditionFalse, v1alpha1.ReasonConnecting)
+	s.until("it says for what", func() bool {
+		c := condition(s.get(), v1alpha1.ConditionReady)
+		return c.Status == metav1.ConditionUnknown && c.Message == "applied, and waits: 1 of 3 objects of "+s.get().Status.LastAppliedRevision+" not Ready: ExecutorPool "+s.ns+"/batch (Connecting)"
+	})
+	s.serves("batch", metav1.ConditionTrue, v1alpha1.ReasonServing)
+	s.ready(v1alpha1.ReasonReconciliationSucceeded)
+
+	// A new generation was not looked at by its controller yet.
+	s.push(map[string]string{"pools/gpu.yaml": poolFile("gpu", 5)})
+	sync := s.ready(v1alpha1.ReasonProgressing)
+	s.says(sync, "ExecutorPool "+s.ns+"/gpu (")
+	s.serves("gpu", metav1.ConditionTrue, v1alpha1.ReasonServing)
+	s.ready(v1alpha1.ReasonReconciliationSucceeded)
+
+	// Another process knows that it was.
+	s.stop()
+	s.startController()
+	s.sync()
+	s.ready(v1alpha1.ReasonReconciliationSucceeded)
+
+	// What fails later has as long to come back.
+	s.edit(func(sync *v1alpha1.PoolSync) { sync.Spec.Timeout.Duration = 2 * time.Second })
+	s.ready(v1alpha1.ReasonReconciliationSucceeded)
+	s.serves("gpu", metav1.ConditionFalse, v1alpha1.ReasonHubUnavailable)
+	s.says(s.ready(v1alpha1.ReasonHealthCheckFailed), "in 2s: 1 of 3 objects", "ExecutorPool "+s.ns+"/gpu (HubUnavailable)")
+	s.serves("gpu", metav1.ConditionTrue, v1alpha1.ReasonServing)
+	s.ready(v1alpha1.ReasonReconciliationSucceeded)
+}
+
+func TestHowLongObjectsAreWaitedFor(t *testing.T) {
+	now := time.Date(2026, 11, 29, 12, 0, 0, 0, time.UTC)
+	var h health
+	at := func(seconds int, all bool, revision string) string {
+		h.judge(all, revision, time.Minute, now.Add(time.Duration(seconds)*time.Second))
+		switch {
+		case all:
+			return "ready"
+		case h.failed:
+			return "failed"
+		case h.sound == revision:
+			return "was ready"
+		}
+		return "waits"
+	}
+	for _, step := range []struct {
+		seconds  int
+		all      bool
+		revision string
+		want     string
+	}{
+		{0, false, "a", "waits"}, {59, false, "a", "waits"}, {60, false, "a", "failed"},
+		// Another revision begins anew.
+		{61, false, "b", "waits"}, {120, false, "b", "waits"}, {121, false, "b", "failed"},
+		{122, true, "b", "ready"}, {130, false, "b", "was ready"}, {189, false, "b", "was ready"}, {190, false, "b", "failed"},
+		{191, true, "b", "ready"}, {192, false, "b", "was ready"}, {193, false, "c", "waits"},
+	} {
+		if got := at(step.seconds, step.all, step.revision); got != step.want {
+			t.Errorf("after %d s at %s: %s, want %s", step.seconds, step.revision, got, step.want)
+		}
+	}
+	// Another process goes on from what the condition says.
+	since := metav1.NewTime(now)
+	for name, test := range map[string]struct {
+		ready metav1.Condition
+		want  string
+	}{
+		"Ready":       {metav1.Condition{Status: metav1.ConditionTrue}, "was ready"},
+		"failed":      {metav1.Condition{Status: metav1.ConditionFalse, Reason: "HealthCheckFailed", LastTransitionTime: since}, "failed"},
+		"progressing": {metav1.Condition{Status: metav1.ConditionUnknown, Reason: "Progressing", LastTransitionTime: since}, "failed"},
+		"another":     {metav1.Condition{Status: metav1.ConditionFalse, Reason: "BuildFailed", LastTransitionTime: since}, "waits"},
+	} {
+		h = healthOf(&test.ready, "a")
+		if got := at(60, false, "a"); got != test.want {
+			t.Errorf("%s: %s, want %s", name, got, test.want)
+		}
+	}
+}
