@@ -38,7 +38,8 @@ type poolSyncReconciler struct {
 	live     client.Reader
 	appliers *appliers
 
-	// Git.
+	// Git, and sources of Flux.
+	sources   *sourceWatches
 	cacheDir  string
 	validator *schemas.Validator
 
@@ -70,6 +71,8 @@ type syncMemory struct {
 	// git reads the repository; gitFor is what it was opened with.
 	git    *fleet.Git
 	gitFor string
+	// artifact is what the source of Flux offered in the last full pass.
+	artifact string
 	// builder remembers what it built last; nil before the first build.
 	builder *fleet.Builder
 	// newest is what Git said last, also where it is refused; applied is what
@@ -114,6 +117,8 @@ type syncPass struct {
 	revision   fleet.Revision
 	commit     string
 	verifiedBy string
+	// artifact of the source of Flux; nil: the commit is Git's.
+	artifact *fleet.Artifact
 	// built: the commit was rendered in this pass.
 	built bool
 	// target is what the cluster is held to; nil: nothing is known of it. newest
@@ -262,7 +267,7 @@ func (r *poolSyncReconciler) run(ctx context.Context, p *syncPass) {
 		m.force()
 	}
 	if p.full {
-		m.source = r.climb(ctx, p, []step{{"support", r.supported}, {"resolve", r.resolve}, {"verify", r.verify}, {"depends", r.depends}, {"build", r.build}})
+		m.source = r.climb(ctx, p, []step{{"resolve", r.resolve}, {"verify", r.verify}, {"depends", r.depends}, {"build", r.build}})
 		r.tellHistory(ctx, p)
 		r.recall(ctx, p)
 	}
@@ -295,7 +300,8 @@ func (r *poolSyncReconciler) climb(ctx context.Context, p *syncPass, steps []ste
 }
 
 // dueNow says whether Git is asked in this pass: in time, after a change of the
-// spec, on request, when a prune was approved, and when what it waits for has moved.
+// spec, on request, when a prune was approved, and when what it waits for
+// or what its source of Flux offers has moved.
 func (r *poolSyncReconciler) dueNow(ctx context.Context, p *syncPass) bool {
 	m := p.memory
 	request := requestOf(p.sync)
@@ -304,7 +310,7 @@ func (r *poolSyncReconciler) dueNow(ctx context.Context, p *syncPass) bool {
 	p.forced = force != "" && force != p.status.LastHandledForceAt
 	due := p.forced || !r.clock.Now().Before(m.due) || m.generation != p.sync.Generation ||
 		request != "" && request != p.status.LastHandledReconcileAt || approval != m.approval ||
-		r.dependencyMoved(ctx, p)
+		r.dependencyMoved(ctx, p) || r.sourceMoved(ctx, p)
 	if due {
 		m.generation, m.approval = p.sync.Generation, approval
 	}

@@ -30,8 +30,11 @@ const (
 	gitKnownHostsKey         = "known_hosts"
 )
 
-// resolve asks Git which commit to follow.
+// resolve asks Git, or the source of Flux, what to follow.
 func (r *poolSyncReconciler) resolve(ctx context.Context, p *syncPass) *stageError {
+	if p.sync.Spec.SourceRef != nil {
+		return r.resolveArtifact(ctx, p)
+	}
 	git, err := r.openGit(ctx, p)
 	if err != nil {
 		return transient(v1alpha1.ReasonSourceUnavailable, err)
@@ -56,7 +59,7 @@ func refOf(sync *v1alpha1.PoolSync) fleet.Ref {
 // tellHistory tells of a branch or tag that was made to name something else than what
 // follows. It is followed all the same.
 func (r *poolSyncReconciler) tellHistory(ctx context.Context, p *syncPass) {
-	if p.commit == "" {
+	if p.commit == "" || p.artifact != nil {
 		return
 	}
 	log := logf.FromContext(ctx)

@@ -99,7 +99,7 @@ func addPoolSync(mgr ctrl.Manager, opts Options, recorder record.EventRecorder, 
 		jitter:    jittered,
 		memories:  map[types.NamespacedName]*syncMemory{},
 	}
-	err = ctrl.NewControllerManagedBy(mgr).
+	made, err := ctrl.NewControllerManagedBy(mgr).
 		Named(poolSyncController).
 		// Every change: a request to reconcile and an approval are annotations, and
 		// a status that somebody else edits is restored. A pass of what the
@@ -114,9 +114,12 @@ func addPoolSync(mgr ctrl.Manager, opts Options, recorder record.EventRecorder, 
 			MaxConcurrentReconciles: syncsAtOnce,
 			SkipNameValidation:      new(true), // several managers of one process, in tests
 		}).
-		Complete(r)
+		Build(r)
 	if err != nil {
 		return fmt.Errorf("add the PoolSync controller: %w", err)
+	}
+	r.sources = &sourceWatches{
+		mgr: mgr, controller: made, handle: handler.EnqueueRequestsFromMapFunc(r.followers), caches: map[string]cache.Cache{}, watched: map[string]bool{},
 	}
 	// Who leads, and has read the PoolSyncs into the cache, knows which there are.
 	err = mgr.Add(manager.RunnableFunc(func(ctx context.Context) error {

@@ -50,10 +50,10 @@ func TestRestartGuardsWhatWasAppliedLast(t *testing.T) {
 			s.edit(func(sync *v1alpha1.PoolSync) { sync.Spec.Path = "./clusters/nowhere" })
 			s.ready(v1alpha1.ReasonPathNotFound)
 		}, v1alpha1.ReasonPathNotFound},
-		"the spec asks for what is not built": {func(s *syncStage) {
+		"what it depends on is not there": {func(s *syncStage) {
 			s.edit(func(sync *v1alpha1.PoolSync) { sync.Spec.DependsOn = []v1alpha1.PoolSyncReference{{Name: "other"}} })
-			s.ready(v1alpha1.ReasonNotBuilt)
-		}, v1alpha1.ReasonNotBuilt},
+			s.ready(v1alpha1.ReasonDependencyNotReady)
+		}, v1alpha1.ReasonDependencyNotReady},
 		"Git is away": {func(s *syncStage) {
 			s.git.Close()
 			s.sync()

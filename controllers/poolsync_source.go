@@ -106,12 +106,12 @@ func (r *poolSyncReconciler) build(ctx context.Context, p *syncPass) *stageError
 	if failure != nil {
 		return transient(v1alpha1.ReasonBuildFailed, failure)
 	}
-	if m.newest != nil && m.newest.revision == p.status.LastAttemptedRevision && m.newest.path == p.sync.Spec.Path && m.newest.variables == variables.Digest() {
+	if m.newest != nil && p.unchanged(m.newest) && m.newest.path == p.sync.Spec.Path && m.newest.variables == variables.Digest() {
 		return m.newest.refusal
 	}
-	closure, failure := m.git.Closure(ctx, fleet.Ref{Commit: p.commit}, p.sync.Spec.Path)
+	closure, failure := r.closure(ctx, p)
 	if failure != nil {
-		return transient(v1alpha1.ReasonSourceUnavailable, failure)
+		return transient(sourceReason(p.sync), failure)
 	}
 	if same := m.newest; same != nil && closure != "" && same.closure == closure && same.path == p.sync.Spec.Path && same.variables == variables.Digest() {
 		// The commit is about something else.
@@ -136,13 +136,13 @@ func (r *poolSyncReconciler) build(ctx context.Context, p *syncPass) *stageError
 func (r *poolSyncReconciler) buildAt(ctx context.Context, p *syncPass, builder *fleet.Builder, commit, path, revision string, variables *fleet.Variables) (*build, *stageError) {
 	b := &build{commit: commit, path: path, revision: revision, variables: variables.Digest(), byID: map[objectID]*unstructured.Unstructured{}}
 	// By its hash: the branch may have moved since it was resolved.
-	tree, err := p.memory.git.Checkout(ctx, fleet.Ref{Commit: commit})
+	tree, err := r.checkout(ctx, p, commit)
 	switch {
 	case errors.Is(err, fleet.ErrBuild):
 		b.refusal = stalled(v1alpha1.ReasonBuildFailed, err)
 		return b, nil
 	case err != nil:
-		return nil, transient(v1alpha1.ReasonSourceUnavailable, err)
+		return nil, transient(sourceReason(p.sync), err)
 	}
 	defer func() {
 		if err := tree.Close(); err != nil {
@@ -164,7 +164,7 @@ func (r *poolSyncReconciler) buildAt(ctx context.Context, p *syncPass, builder *
 func (r *poolSyncReconciler) recall(ctx context.Context, p *syncPass) {
 	m, revision, path := p.memory, p.status.LastAppliedRevision, p.status.LastAppliedPath
 	_, commit := fleet.Of(revision)
-	if m.applied != nil || commit == "" || path == "" {
+	if m.applied != nil || commit == "" && p.sync.Spec.SourceRef == nil || path == "" {
 		return
 	}
 	if m.newest != nil && m.newest.revision == revision && m.newest.path == path {
@@ -172,6 +172,9 @@ func (r *poolSyncReconciler) recall(ctx context.Context, p *syncPass) {
 			m.applied = m.newest
 		}
 		return
+	}
+	if p.sync.Spec.SourceRef != nil {
+		return // a source of Flux offers its newest artifact alone
 	}
 	b, err := r.rebuild(ctx, p, commit, path, revision)
 	if err != nil {

@@ -61,6 +61,7 @@ const (
 	ReasonDependencyNotReady      Reason = "DependencyNotReady"
 	ReasonHealthCheckFailed       Reason = "HealthCheckFailed"
 	ReasonSourceUnavailable       Reason = "SourceUnavailable"
+	ReasonArtifactFailed          Reason = "ArtifactFailed"
 	ReasonNotVerified             Reason = "NotVerified"
 	ReasonPathNotFound            Reason = "PathNotFound"
 	ReasonBuildFailed             Reason = "BuildFailed"
@@ -106,6 +107,7 @@ var remedies = map[Reason]string{
 	ReasonRetireRefused:        "nothing, unless it lasts: the runners were given work meanwhile",
 	ReasonRunnerFailed:         "read the runner's report that the Event quotes",
 	ReasonSourceUnavailable:    "check spec.source.git: URL, ref, the Secret of secretRef and that Git is reachable; nothing was changed",
+	ReasonArtifactFailed:       "see what the source of Flux that spec.sourceRef names says of itself; nothing was changed",
 	ReasonNotVerified:          "have the commit or tag signed by one of the signers whom the Secret of spec.source.git.verify names; nothing was changed",
 	ReasonHistoryRewritten:     "nothing, if it was meant: what Git has now is followed; else push what was there again, and have the forge refuse forced pushes",
 	ReasonDependencyNotReady:   "see what the PoolSync that is named says of itself; this one goes on by itself, and what was applied before stays",

@@ -58,3 +58,10 @@ func SetMaxPack(size int64) (undo func()) {
 	maxPack = size
 	return func() { maxPack = before }
 }
+
+// SetMaxArtifact bounds archives until the test ends.
+func SetMaxArtifact(t interface{ Cleanup(func()) }, size int64) {
+	before := maxArtifact
+	maxArtifact = size
+	t.Cleanup(func() { maxArtifact = before })
+}

@@ -68,7 +68,7 @@ func httpClient(bundle []byte, credential bool) (*http.Client, error) {
 	// What net/http reads once for a process is read for each client.
 	proxy := httpproxy.FromEnvironment().ProxyFunc()
 	return &http.Client{
-		Transport: boundedTransport{maxPack: maxPack, next: &http.Transport{
+		Transport: boundedTransport{maxPack: maxPack, maxGet: maxRefs, next: &http.Transport{
 			Proxy:               func(req *http.Request) (*url.URL, error) { return proxy(req.URL) },
 			DialContext:         (&net.Dialer{Timeout: limits.Connect}).DialContext,
 			TLSClientConfig:     config,
@@ -95,8 +95,8 @@ func httpClient(bundle []byte, credential bool) (*http.Client, error) {
 // may be silent.
 type boundedTransport struct {
 	next http.RoundTripper
-	// maxPack bounds a pack, in bytes.
-	maxPack int64
+	// maxPack bounds a pack, and maxGet what is only asked for, in bytes.
+	maxPack, maxGet int64
 }
 
 // RoundTrip is http.RoundTripper's.
@@ -116,7 +116,7 @@ func (t boundedTransport) RoundTrip(req *http.Request) (*http.Response, error) {
 		// go-git reads a refusal whole, into the error.
 		res.Body = readCloser{io.LimitReader(body, maxRefusal), body}
 	case req.Method == http.MethodGet:
-		res.Body = readCloser{&cappedReader{from: body, left: maxRefs}, body}
+		res.Body = readCloser{&cappedReader{from: body, left: t.maxGet}, body}
 	default:
 		res.Body = readCloser{&cappedReader{from: body, left: t.maxPack}, body}
 	}

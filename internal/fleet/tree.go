@@ -143,13 +143,13 @@ func writeTree(ctx context.Context, tree *object.Tree, dir string) error {
 	}
 	defer func() { _ = root.Close() }()
 	w := &treeWriter{root: root}
-	if err := w.write(ctx, tree, ".", 0); err != nil {
+	if err := w.tree(ctx, tree, ".", 0); err != nil {
 		return err
 	}
 	return w.checkLinks()
 }
 
-func (w *treeWriter) write(ctx context.Context, tree *object.Tree, dir string, depth int) error {
+func (w *treeWriter) tree(ctx context.Context, tree *object.Tree, dir string, depth int) error {
 	if depth > maxTreeDepth {
 		return fmt.Errorf("%w: %s is more than %d directories deep", errTooLarge, dir, maxTreeDepth)
 	}
@@ -157,8 +157,8 @@ func (w *treeWriter) write(ctx context.Context, tree *object.Tree, dir string, d
 		if err := ctx.Err(); err != nil {
 			return err
 		}
-		if w.files++; w.files > maxTreeFiles {
-			return fmt.Errorf("%w: more than %d files", errTooLarge, maxTreeFiles)
+		if err := w.countFile(); err != nil {
+			return err
 		}
 		if err := w.entry(ctx, tree, &tree.Entries[i], dir, depth); err != nil {
 			return err
@@ -181,7 +181,7 @@ func (w *treeWriter) entry(ctx context.Context, tree *object.Tree, entry *object
 		if err != nil {
 			return err
 		}
-		return w.write(ctx, sub, name, depth+1)
+		return w.tree(ctx, sub, name, depth+1)
 	case filemode.Submodule:
 		// Another repository's files are not this repository's definitions.
 		return nil
@@ -190,13 +190,25 @@ func (w *treeWriter) entry(ctx context.Context, tree *object.Tree, entry *object
 	if err != nil {
 		return err
 	}
-	if w.bytes += file.Size; w.bytes > maxTreeBytes {
-		return fmt.Errorf("%w: more than %d MiB", errTooLarge, maxTreeBytes>>20)
-	}
 	if entry.Mode == filemode.Symlink {
-		return w.link(file, name)
+		if file.Size > maxLink {
+			return tooLongLink(name, file.Size)
+		}
+		target, err := file.Contents()
+		if err != nil {
+			return err
+		}
+		return w.link(name, target)
 	}
 	return w.file(file, name)
+}
+
+// countFile counts what is about to be made.
+func (w *treeWriter) countFile() error {
+	if w.files++; w.files > maxTreeFiles {
+		return fmt.Errorf("%w: more than %d files", errTooLarge, maxTreeFiles)
+	}
+	return nil
 }
 
 // safeName refuses what a directory entry cannot be called, and .git, which
@@ -215,6 +227,16 @@ func (w *treeWriter) file(file *object.File, name string) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, from.Close()) }()
+	return w.write(name, file.Size, from)
+}
+
+// write makes a file of so many bytes.
+func (w *treeWriter) write(name string, size int64, from io.Reader) error {
+	// Not by the sum: an archive may claim any size.
+	if size > maxTreeBytes-w.bytes {
+		return fmt.Errorf("%w: more than %d MiB", errTooLarge, maxTreeBytes>>20)
+	}
+	w.bytes += size
 	to, err := w.root.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o644)
 	if err != nil {
 		return err
@@ -223,13 +245,13 @@ func (w *treeWriter) file(file *object.File, name string) (err error) {
 	return errors.Join(err, to.Close())
 }
 
-func (w *treeWriter) link(file *object.File, name string) error {
-	if file.Size > maxLink {
-		return fmt.Errorf("%w: symbolic link %s is %d bytes long", errUnsafe, name, file.Size)
-	}
-	target, err := file.Contents()
-	if err != nil {
-		return err
+func tooLongLink(name string, size int64) error {
+	return fmt.Errorf("%w: symbolic link %s is %d bytes long", errUnsafe, name, size)
+}
+
+func (w *treeWriter) link(name, target string) error {
+	if len(target) > maxLink {
+		return tooLongLink(name, int64(len(target)))
 	}
 	if !filepath.IsLocal(path.Join(path.Dir(name), target)) || path.IsAbs(target) {
 		return leaves(name, target)
