@@ -63,6 +63,9 @@ type poolMemory struct {
 	// troubles: condition type → what is wrong.
 	troubles   map[string]trouble
 	credential heldCredential
+	// served is the connection that the hub last answered over: the runners that
+	// were minted with its credential stay this controller's after a rotation.
+	served hubTarget
 	// anchorUID is of an anchor that was just created, at anchorAt.
 	anchorUID types.UID
 	anchorAt  time.Time

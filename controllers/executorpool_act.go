@@ -205,7 +205,8 @@ func (a *actor) missing(ctx context.Context, m pool.Missing) {
 }
 
 // tellGone reports a runner's end to the hub. A hub that does not know the
-// runner has nothing to settle.
+// runner has nothing to settle, and one that takes it for another controller's
+// goes by its silence.
 func (a *actor) tellGone(ctx context.Context, runnerID string, end pool.End) error {
 	request := hubv1.GoneRequest{
 		Reason:  shorten(orElse(end.Reason, "Unknown"), 256),
@@ -213,7 +214,7 @@ func (a *actor) tellGone(ctx context.Context, runnerID string, end pool.End) err
 	}
 	_, err := a.o.hub.hub.RunnerGone(ctx, runnerID, request)
 	switch problemCode(err) {
-	case hubv1.CodeNotFound, hubv1.CodeRunnerRetired:
+	case hubv1.CodeNotFound, hubv1.CodeRunnerRetired, hubv1.CodeForbidden:
 		return nil
 	}
 	if err != nil {
@@ -251,17 +252,24 @@ func (a *actor) retire(ctx context.Context, t pool.Retire) {
 	}
 }
 
-// stateUnknown stands for a runner that the hub does not know by this
-// credential.
-const stateUnknown hubv1.RunnerState = ""
+// Stands for a state that the hub does not tell.
+const (
+	// stateUnknown: its pool has no such runner.
+	stateUnknown hubv1.RunnerState = ""
+	// stateForeign: it was minted with a credential that this process never had,
+	// such as the one before a rotation that it did not see. It is not retired.
+	stateForeign hubv1.RunnerState = "foreign"
+)
 
 func (a *actor) askRetire(ctx context.Context, runnerID string) (hubv1.RunnerState, error) {
 	answer, err := a.o.hub.hub.RetireRunner(ctx, runnerID)
 	switch problemCode(err) {
 	case hubv1.CodeRunnerRetired:
 		return hubv1.RunnerRetired, nil
-	case hubv1.CodeNotFound, hubv1.CodeForbidden:
+	case hubv1.CodeNotFound:
 		return stateUnknown, nil
+	case hubv1.CodeForbidden:
+		return stateForeign, nil
 	}
 	if err != nil {
 		return stateUnknown, fmt.Errorf("retire runner %s: %w", runnerID, err)
@@ -270,20 +278,20 @@ func (a *actor) askRetire(ctx context.Context, runnerID string) (hubv1.RunnerSta
 }
 
 // release asks the hub about a Pod whose runner it does not show, and deletes
-// the Pod if the runner is retired. A runner of an earlier credential is not
-// known by this one and may be busy: its Pod is left, unless it never ran.
+// the Pod if the runner is retired, or if the Pod never ran and the hub knows of
+// no such runner. One that is foreign may be about to enroll, or busy.
 func (a *actor) release(ctx context.Context, t pool.Release) {
 	state, err := a.askRetire(ctx, t.RunnerID)
 	if err != nil {
 		a.fail(err)
 		return
 	}
-	deleted := false
+	deleted, why := false, "the hub has retired"
 	switch {
 	case state == hubv1.RunnerRetired:
 		deleted = a.deletePod(ctx, t.Pod, false)
 	case state == stateUnknown && t.Pending:
-		deleted = a.deletePod(ctx, t.Pod, true)
+		deleted, why = a.deletePod(ctx, t.Pod, true), "the hub does not know and which never ran"
 	}
 	if !deleted {
 		// Ask again after the grace time, not at every turn.
@@ -293,7 +301,7 @@ func (a *actor) release(ctx context.Context, t pool.Release) {
 		return
 	}
 	a.deleteSecret(ctx, podspec.SecretName(a.o.xpool.Name, t.Key))
-	a.events.record(a.o.xpool, orphanCollected("deleted a Pod whose runner the hub has retired"))
+	a.events.record(a.o.xpool, orphanCollected("deleted a Pod whose runner "+why))
 }
 
 // deleteOrphan deletes a Secret once the API server has confirmed that it has

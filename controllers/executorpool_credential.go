@@ -68,13 +68,16 @@ func (r *executorPoolReconciler) observeHub(ctx context.Context, o *observation)
 	conn, err := r.hubs.ensure(name, hubTarget{
 		url: spec.HubURL, pin: spec.HubCAPin, bundle: spec.HubCABundle,
 		credential: held.value, serves: servedOf(o.xpool),
-	})
+	}, o.memory.served)
 	if err != nil {
 		down(v1alpha1.ReasonHubUnavailable, secret.Redact(err.Error()))
 		return nil
 	}
 	o.hub = conn
 	o.snapshot.Link, o.snapshot.Hub = conn.state()
+	if o.snapshot.Link.State == pool.LinkUp {
+		o.memory.served = conn.target
+	}
 	return nil
 }
 

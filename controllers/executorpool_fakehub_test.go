@@ -35,10 +35,13 @@ type fakeHub struct {
 	queued     int32
 	runners    []*fakeRunner // in the order of minting
 	credential string
-	refusals   []string
-	gone       map[string]hubv1.GoneRequest
-	changed    chan struct{} // closed and replaced at each change
-	closed     bool
+	// earlier are older credentials that are live: → whether the controller has
+	// shown that it had them.
+	earlier  map[string]bool
+	refusals []string
+	gone     map[string]hubv1.GoneRequest
+	changed  chan struct{} // closed and replaced at each change
+	closed   bool
 	// duplicate is what the hub says of another ExecutorPool, and hello what the
 	// controller said of itself last.
 	duplicate string
@@ -51,13 +54,13 @@ type fakeHub struct {
 
 type fakeRunner struct {
 	hubv1.PoolRunner
-	token string
+	token, credential string
 }
 
 func newFakeHub(t testing.TB, maxRunners int32) *fakeHub {
 	h := &fakeHub{
 		id: "pool-1", revision: 1, max: maxRunners, credential: fakeCredential, changed: make(chan struct{}),
-		gone: map[string]hubv1.GoneRequest{},
+		gone: map[string]hubv1.GoneRequest{}, earlier: map[string]bool{},
 	}
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /pool/v1/watch", h.watch)
@@ -65,9 +68,11 @@ func newFakeHub(t testing.TB, maxRunners int32) *fakeHub {
 	mux.HandleFunc("POST /pool/v1/runners/{id}/retire", h.retire)
 	mux.HandleFunc("POST /pool/v1/runners/{id}/gone", h.goneRunner)
 	mux.HandleFunc("PUT /pool/v1/refusal", h.refusal)
+	mux.HandleFunc("POST /pool/v1/predecessor", h.predecessor)
 	h.server = httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		h.mu.Lock()
-		known := r.Header.Get("Authorization") == "Bearer "+h.credential
+		_, known := h.earlier[bearer(r)]
+		known = known || bearer(r) == h.credential
 		h.mu.Unlock()
 		if !known {
 			problem(w, http.StatusUnauthorized, hubv1.CodeUnauthenticated, "the credential is not known")
@@ -119,6 +124,50 @@ func (h *fakeHub) enroll(token string) (id string, ok bool) {
 		}
 	})
 	return id, ok
+}
+
+// rotate makes another credential; the one before stays live.
+func (h *fakeHub) rotate(next string) {
+	h.change(func() { h.earlier[h.credential], h.credential = false, next })
+}
+
+func bearer(r *http.Request) string {
+	return strings.TrimPrefix(r.Header.Get("Authorization"), "Bearer ")
+}
+
+// own says whether a runner is for the controller with the credential to judge.
+func (h *fakeHub) own(r *fakeRunner, credential string) bool {
+	return r.credential == credential || credential == h.credential && h.earlier[r.credential]
+}
+
+func (h *fakeHub) predecessor(w http.ResponseWriter, r *http.Request) {
+	var request hubv1.Predecessor
+	if err := json.NewDecoder(r.Body).Decode(&request); err != nil {
+		problem(w, http.StatusUnprocessableEntity, hubv1.CodeInvalid, err.Error())
+		return
+	}
+	h.change(func() {
+		if _, live := h.earlier[request.Credential]; !live {
+			problem(w, http.StatusConflict, hubv1.CodeConflict, "no live credential")
+			return
+		}
+		h.earlier[request.Credential] = true
+		w.WriteHeader(http.StatusNoContent)
+	})
+}
+
+// asked finds the runner of a request that only its controller may make.
+func (h *fakeHub) asked(w http.ResponseWriter, r *http.Request) *fakeRunner {
+	runner := h.find(r.PathValue("id"))
+	switch {
+	case runner == nil:
+		problem(w, http.StatusNotFound, hubv1.CodeNotFound, "no such runner")
+		return nil
+	case !h.own(runner, bearer(r)) && runner.State != hubv1.RunnerRetired:
+		problem(w, http.StatusForbidden, hubv1.CodeForbidden, "another credential's runner")
+		return nil
+	}
+	return runner
 }
 
 // handOff gives the runner a queued run.
@@ -173,7 +222,7 @@ func (h *fakeHub) watch(w http.ResponseWriter, r *http.Request) {
 	h.mu.Unlock()
 	for {
 		h.mu.Lock()
-		snapshot, wait, over := h.snapshot(), h.changed, h.closed || h.credential == "none"
+		snapshot, wait, over := h.snapshot(bearer(r)), h.changed, h.closed || h.credential == "none"
 		h.mu.Unlock()
 		if over {
 			return
@@ -194,7 +243,7 @@ func (h *fakeHub) watch(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-func (h *fakeHub) snapshot() hubv1.PoolSnapshot {
+func (h *fakeHub) snapshot(credential string) hubv1.PoolSnapshot {
 	s := hubv1.PoolSnapshot{
 		Revision: h.revision, Features: []string{hubv1.FeatureRunnerStates, hubv1.FeatureRunnerGone}, Queued: h.queued, Duplicate: h.duplicate,
 		Pool: hubv1.Pool{
@@ -203,8 +252,12 @@ func (h *fakeHub) snapshot() hubv1.PoolSnapshot {
 		},
 	}
 	for _, r := range h.runners {
-		if r.State != hubv1.RunnerRetired {
+		switch {
+		case r.State == hubv1.RunnerRetired:
+		case h.own(r, credential):
 			s.Runners = append(s.Runners, r.PoolRunner)
+		case r.State == hubv1.RunnerStarting, r.State == hubv1.RunnerIdle:
+			s.OthersAvailable++
 		}
 	}
 	return s
@@ -219,7 +272,7 @@ func (h *fakeHub) mint(w http.ResponseWriter, r *http.Request) {
 	h.change(func() {
 		h.mints++
 		token := fmt.Sprintf("cloop_run1_token%d", h.mints)
-		at := slices.IndexFunc(h.runners, func(r *fakeRunner) bool { return r.Key == request.Key })
+		at := slices.IndexFunc(h.runners, func(f *fakeRunner) bool { return f.Key == request.Key && h.own(f, bearer(r)) })
 		switch {
 		case at >= 0 && h.runners[at].State == hubv1.RunnerStarting:
 			h.runners[at].token = token
@@ -235,7 +288,7 @@ func (h *fakeHub) mint(w http.ResponseWriter, r *http.Request) {
 		default:
 			h.starts++
 			at = len(h.runners)
-			h.runners = append(h.runners, &fakeRunner{token: token, PoolRunner: hubv1.PoolRunner{
+			h.runners = append(h.runners, &fakeRunner{token: token, credential: bearer(r), PoolRunner: hubv1.PoolRunner{
 				ID: fmt.Sprintf("runner-%d", at), Key: request.Key, State: hubv1.RunnerStarting, CreatedAt: time.Now(),
 			}})
 		}
@@ -245,9 +298,8 @@ func (h *fakeHub) mint(w http.ResponseWriter, r *http.Request) {
 
 func (h *fakeHub) retire(w http.ResponseWriter, r *http.Request) {
 	h.change(func() {
-		runner := h.find(r.PathValue("id"))
+		runner := h.asked(w, r)
 		if runner == nil {
-			problem(w, http.StatusNotFound, hubv1.CodeNotFound, "no such runner")
 			return
 		}
 		switch runner.State {
@@ -267,9 +319,8 @@ func (h *fakeHub) goneRunner(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	h.change(func() {
-		runner := h.find(r.PathValue("id"))
+		runner := h.asked(w, r)
 		if runner == nil {
-			problem(w, http.StatusNotFound, hubv1.CodeNotFound, "no such runner")
 			return
 		}
 		runner.State = hubv1.RunnerRetired

@@ -29,6 +29,7 @@ type poolHub interface {
 	RetireRunner(ctx context.Context, runner string) (hubv1.RetireResponse, error)
 	RunnerGone(ctx context.Context, runner string, request hubv1.GoneRequest) (hubv1.RetireResponse, error)
 	SetRefusal(ctx context.Context, refusal hubv1.Refusal) error
+	Succeed(ctx context.Context, earlier secret.String) error
 }
 
 // hubTarget is everything that a connection depends on; it is compared to see
@@ -83,8 +84,18 @@ func (h *hubConnections) Start(ctx context.Context) error {
 // the hub as a controller that serves.
 func (h *hubConnections) NeedLeaderElection() bool { return true }
 
-// ensure returns the pool's connection, made anew if the target has changed.
-func (h *hubConnections) ensure(name types.NamespacedName, target hubTarget) (*hubConnection, error) {
+// formerly is the credential with which a target was served until it became the
+// other; empty where there was none, or it is not the same hub's.
+func (t hubTarget) formerly(before hubTarget) secret.String {
+	if t.url != before.url || t.pin != before.pin || t.bundle != before.bundle || t.credential.Equal(before.credential) {
+		return secret.String{}
+	}
+	return before.credential
+}
+
+// ensure returns the pool's connection, made anew if the target has changed. A new
+// one goes on with the runners of the target before.
+func (h *hubConnections) ensure(name types.NamespacedName, target, before hubTarget) (*hubConnection, error) {
 	if conn := h.get(name); conn != nil {
 		if conn.target.same(target) {
 			return conn, nil
@@ -99,7 +110,10 @@ func (h *hubConnections) ensure(name types.NamespacedName, target hubTarget) (*h
 		return nil, fmt.Errorf("connect to the hub %s: %w", target.url, err)
 	}
 	ctx, cancel := context.WithCancel(h.ctx)
-	conn := &hubConnection{target: target, hub: fencedHub{hub, h.fence}, cancel: cancel, link: pool.Link{State: pool.LinkConnecting}}
+	conn := &hubConnection{
+		target: target, formerly: target.formerly(before), hub: fencedHub{hub, h.fence}, cancel: cancel,
+		link: pool.Link{State: pool.LinkConnecting},
+	}
 	h.mu.Lock()
 	h.conns[name] = conn
 	h.mu.Unlock()
@@ -149,7 +163,7 @@ func (h *hubConnections) serve(ctx context.Context, name types.NamespacedName, c
 	hello.Serves = conn.target.serves
 	for ctx.Err() == nil {
 		answered := false
-		for snapshot, err := range conn.hub.PoolWatch(ctx, hello) {
+		for snapshot, err := range conn.snapshots(ctx, hello) {
 			if err != nil {
 				// A stream that worked and broke is opened again before
 				// anybody is told.
@@ -187,14 +201,31 @@ func (h *hubConnections) notify(ctx context.Context, name types.NamespacedName) 
 // hubConnection is one pool's connection to its hub.
 type hubConnection struct {
 	target hubTarget
-	hub    poolHub
-	cancel context.CancelFunc
+	// formerly is the credential before this one's, until the hub knows that its
+	// runners are this controller's: the first snapshot has them then. Only what
+	// serves the connection touches it.
+	formerly secret.String
+	hub      poolHub
+	cancel   context.CancelFunc
 
 	mu        sync.Mutex // guards what follows
 	link      pool.Link
 	snapshot  *hubv1.PoolSnapshot // never changed once it is here
 	at        time.Time           // when the snapshot arrived
 	refusedAt time.Time
+}
+
+// snapshots shows the hub the credential before, if there was one, and watches.
+func (c *hubConnection) snapshots(ctx context.Context, hello hubclient.Hello) iter.Seq2[hubv1.PoolSnapshot, error] {
+	if !c.formerly.Empty() {
+		err := c.hub.Succeed(ctx, c.formerly)
+		if code := problemCode(err); err != nil && (code == "" || code == hubv1.CodeUnauthenticated) {
+			return func(yield func(hubv1.PoolSnapshot, error) bool) { yield(hubv1.PoolSnapshot{}, err) }
+		}
+		// A hub that refuses it has revoked it, with its runners, or is too old.
+		c.formerly = secret.String{}
+	}
+	return c.hub.PoolWatch(ctx, hello)
 }
 
 // state returns the link and the newest snapshot.

@@ -17,6 +17,7 @@ import (
 	"k8s.io/utils/clock"
 
 	"cloop.dev/cloop/apis/hubv1"
+	"cloop.dev/cloop/internal/secret"
 )
 
 // errFenced is what becomes of a change that a process wants to make after its
@@ -179,4 +180,12 @@ func (h fencedHub) SetRefusal(ctx context.Context, refusal hubv1.Refusal) error 
 		return errFenced
 	}
 	return h.poolHub.SetRefusal(ctx, refusal)
+}
+
+// Succeed is poolHub's.
+func (h fencedHub) Succeed(ctx context.Context, earlier secret.String) error {
+	if !h.fence.holds() {
+		return errFenced
+	}
+	return h.poolHub.Succeed(ctx, earlier)
 }

@@ -53,7 +53,7 @@ type PoolSnapshot struct {
 	Pool     Pool     `json:"pool"`
 	// Queued is how many runs wait for a runner that is not there yet.
 	Queued int32 `json:"queued"`
-	// OthersAvailable is how many runners of other credentials are starting
+	// OthersAvailable is how many runners that are not among Runners are starting
 	// or idle; they will take as many of the queued runs.
 	OthersAvailable int32 `json:"othersAvailable"`
 	// Waiting says whose runs the queued ones are, where FeatureRunnerHolds is on:
@@ -62,7 +62,8 @@ type PoolSnapshot struct {
 	// Duplicate names the ExecutorPool that serves with the same credential
 	// already, as "namespace/name". Whoever is told so must not serve.
 	Duplicate string `json:"duplicate,omitempty"`
-	// Runners are this credential's that are not retired, oldest first.
+	// Runners are this credential's that are not retired, oldest first, and those
+	// of earlier ones that the controller has shown (Predecessor).
 	Runners []PoolRunner `json:"runners"`
 }
 
@@ -141,6 +142,12 @@ type PodEnd struct {
 	Reason   string `json:"reason"`
 	Message  string `json:"message,omitempty"`
 	ExitCode *int32 `json:"exitCode,omitempty"`
+}
+
+// Predecessor shows a live credential of the same pool that the controller had
+// before: its runners are the controller's from then on, too.
+type Predecessor struct {
+	Credential string `json:"credential" minLength:"1" maxLength:"512" writeOnly:"true"`
 }
 
 // Refusal tells the hub why runners do not start, for the runs that wait.

@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"cloop.dev/cloop/apis/hubv1"
+	"cloop.dev/cloop/internal/secret"
 )
 
 // Hello is how a controller introduces itself.
@@ -78,5 +79,13 @@ func (c *Client) RunnerGone(ctx context.Context, runner string, request hubv1.Go
 func (c *Client) SetRefusal(ctx context.Context, refusal hubv1.Refusal) error {
 	return c.do(ctx, call{
 		method: http.MethodPut, path: "/pool/v1/refusal", body: refusal, repeatable: true,
+	}, nil)
+}
+
+// Succeed shows the credential that the controller had before, so that it goes on
+// with the runners that this one minted.
+func (c *Client) Succeed(ctx context.Context, earlier secret.String) error {
+	return c.do(ctx, call{
+		method: http.MethodPost, path: "/pool/v1/predecessor", body: hubv1.Predecessor{Credential: earlier.Reveal()}, repeatable: true,
 	}, nil)
 }

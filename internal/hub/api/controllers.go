@@ -51,6 +51,10 @@ func (s *server) controllers() {
 			state, err := s.Store.Gone(ctx, credentialOf(ctx), in.Runner, in.Body)
 			return answer(hubv1.RetireResponse{State: state}, err)
 		})
+	register(s, status(op(http.MethodPost, poolBase+"/predecessor", "succeed-credential", "Go on with the runners of the credential before"), http.StatusNoContent),
+		func(ctx context.Context, in *struct{ Body hubv1.Predecessor }) (*struct{}, error) {
+			return nil, s.Store.Succeed(ctx, credentialOf(ctx), in.Body.Credential)
+		})
 	register(s, status(op(http.MethodPut, poolBase+"/refusal", "set-refusal", "Say why no runner starts"), http.StatusNoContent),
 		func(ctx context.Context, in *struct{ Body hubv1.Refusal }) (*struct{}, error) {
 			in.Body.Message = secret.Redact(in.Body.Message)

@@ -15,7 +15,7 @@ import (
 // that a terminal obeys none of it. Every other text of their APIs is refused
 // where it is not what it is for, also one that is new.
 var explained = map[string]bool{
-	"enroll body.token": true, "bye body.reason": true, "run-result body.error": true,
+	"enroll body.token": true, "succeed-credential body.credential": true, "bye body.reason": true, "run-result body.error": true,
 	"runner-gone body.reason": true, "runner-gone body.message": true, "set-refusal body.message": true,
 }
 

@@ -38,6 +38,8 @@ const (
 	ActionCredentialRevoke = "executor_pool.credential.revoke"
 	// ActionCredentialRefusal: its controller said what keeps runners from starting.
 	ActionCredentialRefusal = "executor_pool.credential.refusal"
+	// ActionCredentialSucceed: its controller has another one now and has shown both.
+	ActionCredentialSucceed = "executor_pool.credential.succeed"
 	ActionRunnerMint        = "executor_pool.runner.mint"
 	ActionRunnerRemint      = "executor_pool.runner.remint"
 	ActionRunnerEnroll      = "executor_pool.runner.enroll"

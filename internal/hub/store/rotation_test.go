@@ -283,10 +283,10 @@ func testAControllerRetiresOnlyWhatItsOwnCredentialMinted(t *testing.T) {
 	for state, make := range states {
 		n++
 		id := make(mine, fmt.Sprintf("key-%04d", n))
-		if _, err := w.s.Retire(background, second, id); codeOf(err) != hubv1.CodeNotFound {
+		if _, err := w.s.Retire(background, second, id); codeOf(err) != hubv1.CodeForbidden {
 			t.Errorf("another's %s runner is retired: %v", state, err)
 		}
-		if _, err := w.s.Gone(background, second, id, hubv1.GoneRequest{Reason: "Error"}); codeOf(err) != hubv1.CodeNotFound {
+		if _, err := w.s.Gone(background, second, id, hubv1.GoneRequest{Reason: "Error"}); codeOf(err) != hubv1.CodeForbidden {
 			t.Errorf("another's %s runner is reported gone: %v", state, err)
 		}
 		if got, err := w.s.Retire(background, mine, id); err != nil || got == hubv1.RunnerState(state) {

@@ -70,7 +70,7 @@ func (s *Store) MintHolding(ctx context.Context, c Credential, request hubv1.Min
 		case pool.Cordon != nil:
 			return problem.New(hubv1.CodePoolCordoned, "pool %s is cordoned: %s", pool.Name, pool.Cordon.Reason)
 		}
-		old, found, err := first(ctx, tx, scanRunner, selectRunners+" WHERE credential_id = ? AND key = ?", c.ID, request.Key)
+		old, found, err := first(ctx, tx, scanRunner, selectRunners+" WHERE key = ? AND "+ofController, request.Key, c.PoolID, c.ID, c.ID)
 		if err != nil {
 			return err
 		}
@@ -294,15 +294,23 @@ func (s *Store) Bye(ctx context.Context, r Runner, reason string) error {
 	})
 }
 
-// Retire asks for a runner of the credential to be retired: one that has not
+// Retire asks for a runner of the controller to be retired: one that has not
 // enrolled loses its token, an idle one gets no run any more, a busy one stays.
+// Of another controller's runner of the pool it says that it is retired, and
+// nothing else.
 func (s *Store) Retire(ctx context.Context, c Credential, id string) (state hubv1.RunnerState, err error) {
 	err = s.update(ctx, func(tx *Tx) error {
-		row, err := tx.runnerOf(c, id)
+		row, own, err := tx.runnerFor(c, id)
 		if err != nil {
 			return err
 		}
 		state = row.state
+		switch {
+		case row.state == hubv1.RunnerRetired:
+			return nil // which anybody of the pool may know
+		case !own:
+			return notOwn(id)
+		}
 		switch row.state {
 		case hubv1.RunnerStarting:
 			state = hubv1.RunnerRetired
@@ -324,11 +332,14 @@ func (s *Store) Retire(ctx context.Context, c Credential, id string) (state hubv
 // The state is what the runner has now.
 func (s *Store) Gone(ctx context.Context, c Credential, id string, request hubv1.GoneRequest) (state hubv1.RunnerState, err error) {
 	err = s.update(ctx, func(tx *Tx) error {
-		row, err := tx.runnerOf(c, id)
-		state = row.state
+		row, own, err := tx.runnerFor(c, id)
+		if err == nil && !own {
+			err = notOwn(id)
+		}
 		if err != nil {
 			return err
 		}
+		state = row.state
 		if telling(request) {
 			// Its run may be settled already: the report is why.
 			if err := tx.cause(c.actor(), row, request); err != nil {
@@ -375,17 +386,6 @@ func goneText(request hubv1.GoneRequest) string {
 		b.WriteString(": " + request.Message)
 	}
 	return shown(b.String(), 1024)
-}
-
-func (tx *Tx) runnerOf(c Credential, id string) (runnerRow, error) {
-	if err := tx.live(c); err != nil {
-		return runnerRow{}, err
-	}
-	row, found, err := first(context.Background(), tx, scanRunner, selectRunners+" WHERE id = ? AND credential_id = ?", id, c.ID)
-	if err == nil && !found {
-		err = problem.New(hubv1.CodeNotFound, "this credential has minted no runner %q", id)
-	}
-	return row, err
 }
 
 // liveRunner reads the runner inside the transaction: it may have been retired
@@ -502,11 +502,11 @@ func (s *Store) SnapshotFor(ctx context.Context, c Controller) (out hubv1.PoolSn
 				}
 			}
 		}
-		if out.Runners, err = collect(ctx, q, scanPoolRunner, selectPoolRunners+" AND r.credential_id = ? ORDER BY r.created_at, r.id", c.PoolID, c.ID); err != nil {
+		if out.Runners, err = collect(ctx, q, scanPoolRunner, selectPoolRunners+" AND r."+ofController+" ORDER BY r.created_at, r.id", c.PoolID, c.PoolID, c.ID, c.ID); err != nil {
 			return err
 		}
 		others, _, err := first(ctx, q, scanInt, `SELECT COUNT(*) FROM runners WHERE pool_id = ? AND state <> 'retired'
-			AND state IN ('starting', 'idle') AND credential_id <> ?`, c.PoolID, c.ID)
+			AND state IN ('starting', 'idle') AND NOT `+ofController, c.PoolID, c.PoolID, c.ID, c.ID)
 		out.OthersAvailable = int32(others) //nolint:gosec // bounded by maxRunners
 		return err
 	})
