@@ -114,7 +114,7 @@ func testASnapshotIsTheCredentialsOwn(t *testing.T) {
 	if len(snapshot.Runners) != 1 || snapshot.Runners[0].ID != mine.ID || snapshot.OthersAvailable != 1 {
 		t.Fatalf("the first controller sees %+v", snapshot)
 	}
-	if _, err := w.s.Retire(ctx, w.credential, theirs.RunnerID); codeOf(err) != hubv1.CodeNotFound {
+	if _, err := w.s.Retire(ctx, w.credential, theirs.RunnerID); codeOf(err) != hubv1.CodeForbidden {
 		t.Fatalf("retiring another's runner: %v", err)
 	}
 	theirsToo := w.controller("c-1")
