@@ -41,7 +41,7 @@ func (c *checker) absentPaths(b *builder) {
 		// Who can tell of which repository it speaks has the last word.
 		ours := here[f.sync.source] || !any && clone
 		if len(remotes) > 0 && f.sync.url != "" {
-			ours = remotes[repositoryOf(f.sync.url)]
+			ours = remotes[RepositoryOf(f.sync.url)]
 		}
 		if ours {
 			c.find(f.subject, f.problem(RulePathNotFound, "spec.path", fmt.Sprintf("%s: %s", f.sync.path, pathReason(err))))
@@ -59,10 +59,16 @@ func (b *builder) remotes() map[string]bool {
 	config := gitconfig.New()
 	// What cannot be read of it says nothing.
 	_ = gitconfig.NewDecoder(strings.NewReader(string(data))).Decode(config)
+	return RemotesOf(config)
+}
+
+// RemotesOf are the repositories that Git's settings name as remotes, each as
+// RepositoryOf has it.
+func RemotesOf(config *gitconfig.Config) map[string]bool {
 	found := map[string]bool{}
 	for _, remote := range config.Section("remote").Subsections {
 		for _, raw := range remote.OptionAll("url") {
-			found[repositoryOf(raw)] = true
+			found[RepositoryOf(raw)] = true
 		}
 	}
 	return found
@@ -71,9 +77,9 @@ func (b *builder) remotes() map[string]bool {
 // shortAddress is a repository as ssh has it: USER@HOST:PATH.
 var shortAddress = regexp.MustCompile(`^(?:[^@/:]+@)?([^/:]+):([^/].*)$`)
 
-// repositoryOf is equal for addresses of one repository, whoever asks by which
+// RepositoryOf is equal for addresses of one repository, whoever asks by which
 // protocol.
-func repositoryOf(raw string) string {
+func RepositoryOf(raw string) string {
 	host, name := "", raw
 	if u, err := url.Parse(raw); err == nil && u.Host != "" {
 		host, name = u.Hostname(), u.Path

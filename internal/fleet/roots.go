@@ -63,6 +63,8 @@ type Way struct {
 	// By names the object of the repository that applies it; empty where none
 	// does.
 	By string
+	// In is the root, or the plain file, that defines that object.
+	In string
 	// Digest is equal for ways that replace the same variables by the same.
 	Digest string
 
@@ -77,7 +79,7 @@ func (r *Renderer) Ways(ctx context.Context, path string) ([]Way, error) {
 	}
 	var ways []Way
 	for _, v := range variants(appliers, path, r.given) {
-		ways = append(ways, Way{By: v.by, Digest: v.variables.Digest(), variables: v.variables})
+		ways = append(ways, Way{By: v.by, In: v.in, Digest: v.variables.Digest(), variables: v.variables})
 	}
 	return ways, nil
 }

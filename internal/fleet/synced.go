@@ -32,7 +32,7 @@ func syncOf(obj *unstructured.Unstructured) *synced {
 	address, _, _ := unstructured.NestedString(obj.Object, "spec", "source", "git", "url")
 	repository := ""
 	if address != "" {
-		repository = repositoryOf(address)
+		repository = RepositoryOf(address)
 		if len(ref) == 0 {
 			ref = map[string]any{"branch": "main"}
 		}

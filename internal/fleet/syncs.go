@@ -19,8 +19,8 @@ import (
 // applier is an object of the repository that has a path applied: a PoolSync, or
 // a Kustomization of Flux.
 type applier struct {
-	// object names it.
-	object string
+	// object names it, and in is the root or plain file that has it.
+	object, in string
 	// sync tells a PoolSync from a Kustomization of Flux.
 	sync bool
 	// path is cleaned, and relative to the repository's root.
@@ -78,7 +78,7 @@ func (b *builder) findAppliers(ctx context.Context) ([]applier, error) {
 		part := parsed(file, data)
 		b.unsure = b.unsure || part.lost
 		for i := range part.objects {
-			found = part.objects[i].applier(found)
+			found = part.objects[i].applier(found, file)
 		}
 	}
 	for _, dir := range s.order {
@@ -90,7 +90,7 @@ func (b *builder) findAppliers(ctx context.Context) ([]applier, error) {
 			return nil, err
 		}
 		for i := range out.objects {
-			found = out.objects[i].applier(found)
+			found = out.objects[i].applier(found, dir)
 		}
 		b.unsure = b.unsure || len(out.problems) > 0
 		b.keep(dir, out)
@@ -145,7 +145,7 @@ func (s *survey) reaches(dir string, seen map[string]bool, has func([]byte) bool
 }
 
 // applier adds the object to others if it is one.
-func (o *renderedObject) applier(others []applier) []applier {
+func (o *renderedObject) applier(others []applier, in string) []applier {
 	obj, values, from := o.Object, []string{"spec", "substitute", "vars"}, []string{"spec", "substitute"}
 	switch gvk := obj.GroupVersionKind(); {
 	case isKind(obj, v1alpha1.PoolSyncKind):
@@ -155,7 +155,7 @@ func (o *renderedObject) applier(others []applier) []applier {
 		return others
 	}
 	where, _, _ := unstructured.NestedString(obj.Object, "spec", "path")
-	found := applier{object: describe(obj), path: WithinRepository(where), sync: isKind(obj, v1alpha1.PoolSyncKind)}
+	found := applier{object: describe(obj), in: in, path: WithinRepository(where), sync: isKind(obj, v1alpha1.PoolSyncKind)}
 	if _, substitutes, _ := unstructured.NestedMap(obj.Object, from...); substitutes {
 		found.variables = &Variables{values: map[string]variable{}}
 		texts, _, _ := unstructured.NestedStringMap(obj.Object, values...)
@@ -228,8 +228,9 @@ func (c *checker) bearOthers(ctx context.Context, b *builder, at root, out *rend
 
 // variant is one way in which a root is applied.
 type variant struct {
-	// by is the object that applies it; empty where none of the repository does.
-	by        string
+	// by is the object that applies it, and in the root or plain file that has that;
+	// empty where none of the repository does.
+	by, in    string
 	variables *Variables
 }
 
@@ -248,14 +249,14 @@ func variants(appliers []applier, root string, given *Variables) []variant {
 		if v != nil {
 			v = v.Over(given)
 		}
-		all = append(all, variant{a.object, v})
+		all = append(all, variant{a.object, a.in, v})
 	}
 	if len(all) == 0 {
 		// Whatever applies the whole of a repository may mean another one, but has
 		// the values of what nothing else of this applies.
 		for i := range appliers {
 			if a := &appliers[i]; a.plain && a.path == "." && a.variables != nil {
-				all = append(all, variant{a.object, a.variables.Over(given)})
+				all = append(all, variant{a.object, a.in, a.variables.Over(given)})
 			}
 		}
 	}

@@ -47,7 +47,8 @@ func Compare(ctx context.Context, o Options) (*Report, error) {
 	defer work.close()
 	c := &comparison{
 		options: o, base: base.tree, head: work, extract: base.out, same: map[string]bool{}, missing: base.repo.absent,
-		report: &Report{Base: Revision{Name: secret.Redact(o.Base), Commit: base.commit}, Overlays: []Overlay{}, Notes: base.repo.notes()},
+		report: &Report{Base: Revision{Name: secret.Redact(o.Base), Commit: base.commit}, Overlays: []Overlay{}, Notes: base.repo.notes(),
+			clone: &clone{dir: o.Dir, remotes: fleet.RemotesOf(base.repo.settings)}},
 	}
 	return c.report, c.run(ctx, base.Dir)
 }
@@ -62,6 +63,8 @@ type comparison struct {
 	was, now *fleet.Renderer
 	// same: path → whether both revisions have the same there.
 	same map[string]bool
+	// moves are the paths that go on to be applied from another place.
+	moves []move
 	// missing explains why something of the base cannot be read.
 	missing func(base string, err error) error
 	report  *Report
@@ -89,6 +92,7 @@ func (c *comparison) run(ctx context.Context, scratch string) (err error) {
 			return err
 		}
 	}
+	c.report.settleMoves(c.moves)
 	return nil
 }
 
@@ -114,6 +118,9 @@ func (c *comparison) overlays(ctx context.Context) ([]string, error) {
 	slices.Sort(all)
 	all = slices.Compact(all)
 	whole := slices.Clone(all)
+	if err := c.findMoves(ctx, whole); err != nil {
+		return nil, err
+	}
 	all = slices.DeleteFunc(all, func(overlay string) bool {
 		return !c.wanted(overlay) || c.head.inModule(overlay)
 	})
@@ -168,9 +175,12 @@ func (c *comparison) overlay(ctx context.Context, name string) error {
 	if err != nil {
 		return err
 	}
+	if done, err := c.movedAt(ctx, name, &before, &after); done || err != nil {
+		return err
+	}
 	from, to := closure.Of(c.base, name), closure.Of(c.head, name)
 	if c.unchanged(to) && sameWays(before, after) {
-		c.report.Overlays = append(c.report.Overlays, Overlay{Path: name, Unchanged: true})
+		c.report.Overlays = append(c.report.Overlays, Overlay{Path: name, Unchanged: true, appliers: appliersOf(after)})
 		return nil
 	}
 	if err := c.extract.closure(ctx, from); err != nil {
@@ -185,9 +195,23 @@ func (c *comparison) overlay(ctx context.Context, name string) error {
 		return err
 	}
 	for _, pair := range paired(was, now) {
-		c.report.Overlays = append(c.report.Overlays, c.differ(name, pair))
+		overlay := c.differ(name, pair)
+		overlay.appliers = appliersOf(before, after)
+		c.report.Overlays = append(c.report.Overlays, overlay)
 	}
 	return nil
+}
+
+// appliersOf names the objects that apply a path in some ways.
+func appliersOf(some ...[]fleet.Way) (names []string) {
+	for _, ways := range some {
+		for _, way := range ways {
+			if way.By != "" {
+				names = append(names, way.By)
+			}
+		}
+	}
+	return names
 }
 
 func sameWays(a, b []fleet.Way) bool {

@@ -56,7 +56,7 @@ func (r *Report) text() []byte {
 	}
 	for i := range r.Overlays {
 		overlay := &r.Overlays[i]
-		if overlay.Unchanged {
+		if overlay.Unchanged && overlay.Note == "" {
 			continue
 		}
 		line("%s", overlay.title())

@@ -112,18 +112,23 @@ func (h *LiveHub) find(name string) *hubv1.Pool {
 	return nil
 }
 
-// scene is one pool at one moment: what of a snapshot the decision of a
+// scene is one ExecutorPool at one moment: what of a snapshot the decision of its
 // controller depends on here.
 type scene struct {
-	starting, idle, busy, queued, others int32
-	minimum, maximum                     int32
-	// hubMaximum is the hub's; halted says that the hub hands out nothing.
-	hubMaximum       int32
-	halted, deleting bool
+	// absent: there is no such pool.
+	absent                     bool
+	starting, idle, busy       int32
+	minimum, maximum           int32
+	queued, others, hubMaximum int32
+	halted, deleting           bool
 }
 
-// outcome is what a controller would do about a scene.
-type outcome struct{ retires, waiting int32 }
+// active are the runners that are not on their way out.
+func (s scene) active() int32 { return s.starting + s.idle + s.busy }
+
+// outcome is what a controller would do about a scene: retire idle runners, and
+// see to it that there are as many as desired.
+type outcome struct{ retires, desired int32 }
 
 // moment stands for now: nothing here depends on which one it is.
 var moment = time.Unix(0, 0).UTC()
@@ -134,6 +139,9 @@ const maxCounted = 100_000
 // decide asks the controller's own decision about runners that have all been
 // idle for long enough.
 func (s scene) decide() outcome {
+	if s.absent {
+		return outcome{}
+	}
 	hub := &hubv1.PoolSnapshot{
 		Revision: 1, Features: []string{hubv1.FeatureRunnerStates},
 		Queued: s.queued, OthersAvailable: s.others,
@@ -158,8 +166,7 @@ func (s scene) decide() outcome {
 		}
 	}
 	plan := pool.Decide(snapshot)
-	waiting := max(0, s.queued-s.others)
-	out := outcome{waiting: waiting}
+	var out outcome
 	for _, retire := range plan.Retire {
 		// One that only starts has no run either, but is nobody's idle runner.
 		if retire.Why == pool.WhyIdle || retire.Why == pool.WhyDraining && strings.Contains(retire.Key, string(hubv1.RunnerIdle)) {
@@ -167,18 +174,9 @@ func (s scene) decide() outcome {
 		}
 	}
 	if plan.Numbers != nil {
-		out.waiting = waiting - min(waiting, max(0, plan.Numbers.Desired-s.busy))
+		out.desired = plan.Numbers.Desired
 	}
 	return out
-}
-
-// between is what it means that one scene becomes another.
-func between(was, now scene) Impact {
-	before, after := was.decide(), now.decide()
-	return Impact{
-		Retires: int(max(0, after.retires-before.retires)), Busy: int(now.busy),
-		Waiting: int(after.waiting), Starts: int(max(0, before.waiting-after.waiting)),
-	}
 }
 
 // volumesReleased is how many volumes a pool no longer keeps. claims are bounds

@@ -22,7 +22,7 @@ func liveScene(t *testing.T, spec string, status v1alpha1.ExecutorPoolStatus, hu
 	return diff.Live{
 		Hub: &diff.LiveHub{Pools: []hubv1.Pool{hub}},
 		Clusters: []diff.LiveCluster{{Name: "eu", Pools: []v1alpha1.ExecutorPool{*xpool},
-			Syncs: []v1alpha1.PoolSync{{Spec: v1alpha1.PoolSyncSpec{Path: "./clusters/eu"}}}}},
+			Syncs: []v1alpha1.PoolSync{{Spec: v1alpha1.PoolSyncSpec{Path: "./clusters/eu", Prune: true}}}}},
 	}
 }
 
@@ -59,7 +59,7 @@ func TestImpact(t *testing.T) {
 		{"the hub's audience", hub, "{maxRunners: 10}", "{maxRunners: 10, audience: ['user:a']}", base, status, atHub, "hub: retires 0 idle runners, touches 0 of 2 busy"},
 		{"a cordon", hub, "{maxRunners: 10}", "{maxRunners: 10, cordon: {reason: x}}", base, full, fullHub, "hub: retires 0 idle runners, touches 0 of 2 busy, 3 waiting runs keep waiting"},
 		{"a cordon over idle ones", hub, "{maxRunners: 10}", "{maxRunners: 10, cordon: {reason: x}}", base, status, atHub, "hub: retires 4 idle runners, touches 0 of 2 busy"},
-		{"the hub's half goes", hub, "{maxRunners: 10}", "", base, full, fullHub, "hub: retires 0 idle runners, touches 0 of 2 busy, 3 waiting runs keep waiting"},
+		{"the hub's half goes", hub, "{maxRunners: 10}", "", "{maxRunners: 2}", full, fullHub, "hub: retires 0 idle runners, touches 0 of 2 busy, 3 waiting runs keep waiting"},
 		{"the hub's half goes and is revoked", hub, "{maxRunners: 10, deletionPolicy: Revoke}", "", base, full, fullHub, "hub: retires 0 idle runners, touches 0 of 2 busy, cancels 3 waiting runs"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
@@ -108,7 +108,10 @@ func TestImpactSaysWhatIsNotKnown(t *testing.T) {
 	}{
 		{"no hub", "ExecutorPool", func(l *diff.Live) { l.Hub = nil; l.Notes = []string{"the hub could not be read: no token"} }, "about: retires 2 idle runners, touches 0 busy", "the hub could not be read: no token"},
 		{"no syncs", "ExecutorPool", func(l *diff.Live) { l.Clusters[0].Syncs, l.Clusters[0].Name = nil, "other" }, "about: retires 2 idle runners, touches 0 busy", "which root cluster other applies is not known"},
-		{"another overlay's cluster", "ExecutorPool", func(l *diff.Live) { l.Clusters[0].Syncs[0].Spec.Path = "clusters/us" }, "", ""},
+		{"another overlay's cluster", "ExecutorPool", func(l *diff.Live) {
+			l.Clusters[0].Syncs[0].Spec.Path = "clusters/us"
+			l.Clusters[0].Pools[0].Labels = map[string]string{v1alpha1.LabelPoolSyncName: "us"}
+		}, "", ""},
 		{"not there yet", "ExecutorPool", func(l *diff.Live) { l.Clusters[0].Pools = nil }, "", "cluster eu does not have pools/gpu yet"},
 		{"nothing was asked", "ExecutorPool", func(l *diff.Live) { *l = diff.Live{} }, "", ""},
 		{"no cluster", "HubPool", func(l *diff.Live) { l.Clusters = nil; l.Hub.Pools[0].Runners.Idle = 4; l.Hub.Pools[0].Runners.Busy = 4 }, "about: retires 4 idle runners, touches 0 of 4 busy", ""},

@@ -2,13 +2,11 @@ package diff
 
 import (
 	"math"
-	"path"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"cloop.dev/cloop/apis/hubv1"
 	"cloop.dev/cloop/apis/v1alpha1"
-	"cloop.dev/cloop/internal/fleet"
 	"cloop.dev/cloop/schemas"
 )
 
@@ -21,22 +19,28 @@ func (r *Report) AddImpact(live Live) {
 	if live.Hub == nil && len(live.Clusters) == 0 {
 		return
 	}
-	l := &lives{live: live, report: r, hubPools: map[string]*v1alpha1.HubPool{}}
-	r.objects(func(_ *Overlay, o *Object) {
-		if o.Kind == v1alpha1.HubPoolKind && o.after != nil && o.after.ours {
-			if typed, err := schemas.As[v1alpha1.HubPool](o.after.Unstructured); err == nil {
-				l.hubPools[o.Name] = typed
+	l := &lives{live: live, report: r, standings: map[served]*standing{}, hubPools: map[string]*Object{}}
+	r.objects(func(overlay *Overlay, o *Object) {
+		if o.either().ours && !overlay.stays && o.Kind == v1alpha1.HubPoolKind {
+			l.hubPools[o.Name] = o
+			if o.Change == Renamed {
+				l.hubPools[o.before.GetName()] = o
 			}
 		}
 	})
+	for i := range live.Clusters {
+		l.members(&live.Clusters[i])
+	}
 	r.objects(func(overlay *Overlay, o *Object) {
-		if !o.either().ours || overlay.stays {
-			return
-		}
-		switch o.Kind {
-		case v1alpha1.ExecutorPoolKind:
+		if o.either().ours && !overlay.stays && o.Kind == v1alpha1.ExecutorPoolKind {
 			l.executorPool(overlay, o)
-		case v1alpha1.HubPoolKind:
+		}
+	})
+	for _, e := range l.effects {
+		l.inCluster(e)
+	}
+	r.objects(func(overlay *Overlay, o *Object) {
+		if o.either().ours && !overlay.stays && o.Kind == v1alpha1.HubPoolKind {
 			l.hubPool(o)
 		}
 	})
@@ -46,66 +50,147 @@ func (r *Report) AddImpact(live Live) {
 type lives struct {
 	live   Live
 	report *Report
-	// hubPools: hub pool → its half at the head, where that changes too.
-	hubPools map[string]*v1alpha1.HubPool
+	// standings: hub pool → what serves it.
+	standings map[served]*standing
+	// hubPools: hub pool → its half, where that changes too.
+	hubPools map[string]*Object
+	effects  []*effect
+}
+
+// served is a hub pool; elsewhere: of another hub than the one that was read.
+type served struct {
+	pool      string
+	elsewhere bool
+}
+
+// effect is what a change does to one ExecutorPool of a cluster.
+type effect struct {
+	of       *Object
+	cluster  string
+	standing *standing
+	member   *member
+	// now is what becomes of the member by this change.
+	now scene
+	// releases are volumes; deletes says that they are deleted.
+	releases int
+	deletes  bool
+	estimate bool
 }
 
 // unlimited stands for a maximum that is not known.
 const unlimited = math.MaxInt32
 
-// hubMaximum is what the hub's maximum is now and after the change.
-func (l *lives) hubMaximum(name string, status *v1alpha1.HubPoolReference) (now, then int32, known bool) {
-	now = unlimited
-	switch found := l.live.Hub.find(name); {
-	case found != nil:
-		now, known = found.MaxRunners, true
-	case status != nil:
-		now, known = status.MaxRunners, true
+// members adds the ExecutorPools of a cluster to what serves their hub pools.
+func (l *lives) members(cluster *LiveCluster) {
+	for i := range cluster.Pools {
+		xpool := &cluster.Pools[i]
+		s := l.standing(l.servedBy(xpool), &xpool.Status)
+		scene := sceneOf(xpool)
+		s.members = append(s.members, &member{xpool: xpool, was: scene, now: scene})
 	}
-	then = now
-	if changed := l.hubPools[name]; changed != nil {
-		then, known = changed.Spec.MaxRunners, true
-	}
-	return now, then, known
 }
 
-// executorPool adds the impact in each cluster that applies the overlay and has
-// the pool.
-func (l *lives) executorPool(overlay *Overlay, o *Object) {
-	if o.Change == Added {
-		return
+// servedBy is the hub pool that an ExecutorPool serves.
+func (l *lives) servedBy(xpool *v1alpha1.ExecutorPool) served {
+	if xpool.Status.Hub == nil {
+		return served{pool: xpool.HubPoolName()}
 	}
+	of := served{pool: xpool.Status.Hub.Name}
+	found := l.live.Hub.find(of.pool)
+	of.elsewhere = found != nil && found.ID != "" && xpool.Status.Hub.ID != "" && found.ID != xpool.Status.Hub.ID
+	return of
+}
+
+// standing finds what serves a hub pool; status is of a pool that does.
+func (l *lives) standing(of served, status *v1alpha1.ExecutorPoolStatus) *standing {
+	s := l.standings[of]
+	found := l.live.Hub.find(of.pool)
+	if of.elsewhere {
+		found = nil
+	}
+	if s == nil {
+		// Without the hub nobody knows what else serves the pool.
+		s = &standing{of: of, was: hubHalf{maximum: unlimited}, estimate: found == nil}
+		if found != nil {
+			s.queued = found.Queued
+			s.was = hubHalf{found.MaxRunners, found.Cordon != nil || found.State != hubv1.PoolActive}
+		}
+		l.standings[of] = s
+	}
+	if found == nil && status != nil {
+		s.queued = max(s.queued, status.Queued)
+		if status.Hub != nil {
+			s.was.maximum = status.Hub.MaxRunners
+		}
+	}
+	s.now = s.was
+	if half := l.hubPools[of.pool]; half != nil && !of.elsewhere {
+		s.now = s.was.changed(half, of.pool, found)
+	}
+	return s
+}
+
+// changed is the hub's half of a pool once Git's has changed.
+func (h hubHalf) changed(half *Object, pool string, found *hubv1.Pool) hubHalf {
+	typed := typedHalf(half)
+	switch {
+	case goes(half) && half.before.GetName() == pool:
+		h.halted = h.halted || revokes(half)
+	case typed != nil:
+		h.maximum = typed.Spec.MaxRunners
+		h.halted = h.halted || typed.Spec.Cordon != nil
+		if half.before != nil && uncordons(half) && found != nil {
+			h.halted = found.State != hubv1.PoolActive
+		}
+	}
+	return h
+}
+
+// goes says whether the object that was there is there no more.
+func goes(o *Object) bool { return o.Change == Removed || o.Change == Renamed }
+
+func revokes(half *Object) bool {
+	return deletionPolicy(half.before.Unstructured) == v1alpha1.DeletionRevoke
+}
+
+// typedHalf is the head's HubPool; nil where it is not one that a server takes.
+func typedHalf(o *Object) *v1alpha1.HubPool {
+	if o.after == nil {
+		return nil
+	}
+	typed, err := schemas.As[v1alpha1.HubPool](o.after.Unstructured)
+	if err != nil {
+		return nil
+	}
+	return typed
+}
+
+// uncordons says whether the change takes Git's cordon away.
+func uncordons(o *Object) bool {
+	_, was, _ := unstructured.NestedMap(o.before.Object, "spec", "cordon")
+	_, is, _ := unstructured.NestedMap(o.after.Object, "spec", "cordon")
+	return was && !is
+}
+
+// executorPool finds the effect in each cluster that applies the overlay.
+func (l *lives) executorPool(overlay *Overlay, o *Object) {
 	for i := range l.live.Clusters {
 		cluster := &l.live.Clusters[i]
-		applies, known := cluster.applies(overlay.Path)
-		if !known {
-			l.report.note("which root cluster %s applies is not known: it has no PoolSync that can be read, so its pools are matched by their names", cluster.Name)
-		} else if !applies {
+		by := l.appliedIn(cluster, overlay, o)
+		if !by.applies {
 			continue
 		}
-		xpool := cluster.find(o.before)
-		if xpool == nil {
-			if known {
+		if o.before != nil {
+			if xpool := cluster.find(o.before); xpool != nil {
+				l.affect(cluster, xpool, o, by)
+			} else if by.exact {
 				l.report.note("cluster %s does not have %s yet", cluster.Name, qualified(o.before.GetNamespace(), o.before.GetName()))
 			}
-			continue
 		}
-		o.Impact = append(o.Impact, l.inCluster(cluster, xpool, o, !known))
-	}
-}
-
-// applies says whether a cluster applies a path; known is false where it has no
-// PoolSync that says so, and its name does not either.
-func (c *LiveCluster) applies(overlay string) (applies, known bool) {
-	if len(c.Syncs) == 0 {
-		return path.Base(overlay) == c.Name, path.Base(overlay) == c.Name
-	}
-	for i := range c.Syncs {
-		if fleet.WithinRepository(c.Syncs[i].Spec.Path) == overlay {
-			return true, true
+		if by.exact && o.after != nil && (o.before == nil || goes(o)) && cluster.find(o.after) == nil {
+			l.arrive(cluster, o)
 		}
 	}
-	return false, true
 }
 
 func (c *LiveCluster) find(o *item) *v1alpha1.ExecutorPool {
@@ -125,52 +210,113 @@ func (c *LiveCluster) find(o *item) *v1alpha1.ExecutorPool {
 	return nil
 }
 
-// inCluster compares what a pool is now with what it will be.
-func (l *lives) inCluster(cluster *LiveCluster, xpool *v1alpha1.ExecutorPool, o *Object, estimate bool) Impact {
-	status := &xpool.Status
-	name := xpool.HubPoolName()
-	if status.Hub != nil {
-		name = status.Hub.Name
+// affect notes what a change does to a pool that is there.
+func (l *lives) affect(cluster *LiveCluster, xpool *v1alpha1.ExecutorPool, o *Object, by appliedBy) {
+	e := &effect{of: o, cluster: cluster.Name, standing: l.standing(l.servedBy(xpool), &xpool.Status), estimate: !by.exact}
+	for _, m := range e.standing.members {
+		if m.xpool == xpool {
+			e.member = m
+		}
 	}
-	hubNow, hubThen, hubKnown := l.hubMaximum(name, status.Hub)
-	was := sceneOf(xpool, hubNow)
-	if found := l.live.Hub.find(name); found != nil {
-		was.others = max(0, found.Runners.Starting+found.Runners.Idle-was.starting-was.idle)
-		was.halted = found.Cordon != nil || found.State != hubv1.PoolActive
-	} else {
-		// Runners of other clusters may take what waits.
-		estimate = true
-	}
-	now, gone := was, o.Change == Removed || o.Change == Renamed
-	now.hubMaximum = hubThen
+	e.now = e.member.was
 	after := xpool
 	switch typed := l.typed(o); {
-	case gone:
-		now.deleting = true
+	case goes(o):
+		if !by.removes(l, o) {
+			return
+		}
+		e.now.deleting = true
 	case typed != nil:
-		after = typed
-		now.minimum, now.maximum = typed.Spec.MinRunners, typed.Spec.MaxRunners
+		after = by.kept(l, xpool, typed)
+		e.now.minimum, e.now.maximum = after.Spec.MinRunners, after.Spec.MaxRunners
 	default:
-		estimate = true
+		e.estimate = true
 	}
-	impact := between(was, now)
-	impact.Where, impact.Estimate = cluster.Name, estimate || !hubKnown
-	before, then := claimsNow(xpool), claimsNow(after)
-	if gone {
+	then := claimsNow(after)
+	if goes(o) {
 		then = -1
 	}
-	impact.Releases = volumesReleased(status.Volumes, before, then)
+	e.releases = volumesReleased(xpool.Status.Volumes, claimsNow(xpool), then)
 	policy := after.Spec.Persistence
-	impact.Deletes = impact.Releases > 0 && (policy == nil || policy.ReclaimPolicy != v1alpha1.ReclaimRetain)
-	return impact
+	e.deletes = e.releases > 0 && (policy == nil || policy.ReclaimPolicy != v1alpha1.ReclaimRetain)
+	e.member.now = e.now
+	l.effects = append(l.effects, e)
+}
+
+// arrive notes a pool that is not there yet: what it has to do with what waits is
+// told where it is new, and counts for the others in any case.
+func (l *lives) arrive(cluster *LiveCluster, o *Object) {
+	typed := l.typed(o)
+	if typed == nil {
+		return
+	}
+	m := &member{was: scene{absent: true}, now: scene{minimum: typed.Spec.MinRunners, maximum: typed.Spec.MaxRunners}}
+	s := l.standing(served{pool: typed.HubPoolName()}, nil)
+	s.members = append(s.members, m)
+	if o.Change == Added {
+		// Whether its credential is there is not known.
+		l.effects = append(l.effects, &effect{of: o, cluster: cluster.Name, standing: s, member: m, now: m.now, estimate: true})
+	}
+}
+
+// inCluster adds the impact that an effect has in its cluster.
+func (l *lives) inCluster(e *effect) {
+	whole := l.complete(e.standing)
+	c := e.standing.change(e.member, e.now)
+	at := e.standing.index(e.member)
+	impact := Impact{
+		Where: e.cluster, Retires: int(c.retires[at]), Busy: int(e.member.was.busy), Starts: int(c.starts[at]), Waiting: int(c.now.waiting),
+		Releases: e.releases, Deletes: e.deletes,
+		Estimate: e.estimate || !whole || c.now.contested && c.was.waiting > c.now.waiting,
+	}
+	if half := l.hubPools[e.standing.of.pool]; half != nil && goes(half) && half.before.GetName() == e.standing.of.pool && revokes(half) {
+		// The hub cancels them, which is told there.
+		impact.Waiting = 0
+	}
+	if e.of.Change == Added && impact.Starts == 0 {
+		return
+	}
+	e.of.Impact = append(e.of.Impact, impact)
+}
+
+// complete adds to a standing what was not read of it, once, and says whether that
+// is nothing.
+func (l *lives) complete(s *standing) bool {
+	if s.completed {
+		return !s.estimate
+	}
+	s.completed = true
+	if found := l.live.Hub.find(s.of.pool); found != nil && !s.of.elsewhere {
+		read := s.read()
+		whole := s.count(found, read > 0)
+		if others := connected(found) - read; whole && others > 0 {
+			whole = false
+		}
+		if !whole && len(l.live.Clusters) > 0 {
+			l.report.note("hub pool %s is served by clusters that were not read, or that count otherwise than the hub at this moment: name each with --cluster for exact numbers", s.of.pool)
+		}
+		s.estimate = s.estimate || !whole
+	}
+	return !s.estimate
+}
+
+// connected counts the ExecutorPools whose controllers are in contact with the hub.
+func connected(hub *hubv1.Pool) int {
+	seen := map[[2]string]bool{}
+	for i := range hub.Controllers {
+		if c := &hub.Controllers[i]; c.Connected && c.Rival == "" {
+			seen[[2]string{c.CredentialID, c.ExecutorPool}] = true
+		}
+	}
+	return len(seen)
 }
 
 // sceneOf is a pool as its cluster counts it.
-func sceneOf(xpool *v1alpha1.ExecutorPool, hubMaximum int32) scene {
+func sceneOf(xpool *v1alpha1.ExecutorPool) scene {
 	status := &xpool.Status
 	return scene{
-		starting: max(0, status.Runners-status.Idle-status.Busy), idle: status.Idle, busy: status.Busy, queued: status.Queued,
-		minimum: xpool.Spec.MinRunners, maximum: xpool.Spec.MaxRunners, hubMaximum: hubMaximum,
+		starting: max(0, status.Runners-status.Idle-status.Busy), idle: status.Idle, busy: status.Busy,
+		minimum: xpool.Spec.MinRunners, maximum: xpool.Spec.MaxRunners, deleting: xpool.DeletionTimestamp != nil,
 	}
 }
 
@@ -199,8 +345,8 @@ func claimsNow(xpool *v1alpha1.ExecutorPool) int32 {
 	return xpool.Spec.MaxRunners
 }
 
-// hubPool adds the impact of the hub's half. Where the clusters that serve it
-// were read, they decide; else all its runners are taken for those of one.
+// hubPool adds the impact of the hub's half: the clusters decide, all of them
+// together.
 func (l *lives) hubPool(o *Object) {
 	if o.Change == Added {
 		return
@@ -210,108 +356,47 @@ func (l *lives) hubPool(o *Object) {
 	if found == nil {
 		if l.live.Hub != nil {
 			l.report.note("the hub does not have pool %s", name)
+			return
 		}
 		l.servingClusters(o, name)
 		return
 	}
-	impact := Impact{Where: atHub, Busy: int(found.Runners.Busy)}
-	gone := o.Change == Removed || o.Change == Renamed
-	if gone && deletionPolicy(o.before.Unstructured) != v1alpha1.DeletionRevoke {
-		impact.Waiting = int(found.Queued)
-		o.Impact = append(o.Impact, impact)
-		return
+	s := l.standing(served{pool: name}, nil)
+	whole := l.complete(s)
+	c := s.change(nil, scene{})
+	impact := c.total()
+	impact.Where, impact.Busy, impact.Estimate = atHub, int(found.Runners.Busy), !whole
+	switch {
+	case goes(o) && revokes(o):
+		// All of it goes, whoever has it.
+		impact.Retires, impact.Cancels, impact.Waiting, impact.Starts, impact.Estimate = int(found.Runners.Idle), int(found.Queued), 0, 0, false
+	case !goes(o) && typedHalf(o) == nil:
+		impact.Estimate = true
 	}
-	was := scene{
-		starting: found.Runners.Starting, idle: found.Runners.Idle, busy: found.Runners.Busy, queued: found.Queued,
-		maximum: unlimited, hubMaximum: found.MaxRunners, halted: found.Cordon != nil || found.State != hubv1.PoolActive,
-	}
-	exact := l.minimum(name, &was)
-	now := was
-	if gone {
-		impact.Retires, impact.Cancels = int(found.Runners.Idle), int(found.Queued)
-		o.Impact = append(o.Impact, impact)
-		return
-	}
-	if typed := l.hubPools[o.Name]; typed != nil {
-		now.hubMaximum = typed.Spec.MaxRunners
-		now.halted = was.halted || typed.Spec.Cordon != nil
-		if uncordons(o) {
-			now.halted = found.State != hubv1.PoolActive
-		}
-	} else {
-		exact = false
-	}
-	impact = between(was, now)
-	impact.Where, impact.Estimate = atHub, !exact
 	o.Impact = append(o.Impact, impact)
-}
-
-// uncordons says whether the change takes Git's cordon away.
-func uncordons(o *Object) bool {
-	_, was, _ := unstructured.NestedMap(o.before.Object, "spec", "cordon")
-	_, is, _ := unstructured.NestedMap(o.after.Object, "spec", "cordon")
-	return was && !is
-}
-
-// minimum fills in what the clusters that serve a pool keep and start, and says
-// whether exactly one does, which then decides alone.
-func (l *lives) minimum(name string, s *scene) (exact bool) {
-	serving, total := 0, int32(0)
-	for i := range l.live.Clusters {
-		for j := range l.live.Clusters[i].Pools {
-			xpool := &l.live.Clusters[i].Pools[j]
-			if served(xpool) != name {
-				continue
-			}
-			serving++
-			s.minimum += xpool.Spec.MinRunners
-			total += min(xpool.Spec.MaxRunners, unlimited-total)
-		}
-	}
-	if serving > 0 {
-		s.maximum = total
-	} else {
-		// Nobody says how many are kept idle: as many as there are.
-		s.minimum = s.idle + s.starting
-	}
-	return serving == 1
-}
-
-// served is the hub pool that an ExecutorPool serves.
-func served(xpool *v1alpha1.ExecutorPool) string {
-	if xpool.Status.Hub != nil {
-		return xpool.Status.Hub.Name
-	}
-	return xpool.HubPoolName()
 }
 
 // servingClusters adds the impact of a hub's half in the clusters, where the hub
 // itself was not read.
 func (l *lives) servingClusters(o *Object, name string) {
-	gone := o.Change == Removed || o.Change == Renamed
-	if l.live.Hub != nil || gone && deletionPolicy(o.before.Unstructured) != v1alpha1.DeletionRevoke {
+	s := l.standings[served{pool: name}]
+	if s == nil || goes(o) && !revokes(o) {
 		return
 	}
+	c := s.change(nil, scene{})
 	for i := range l.live.Clusters {
 		cluster := &l.live.Clusters[i]
 		for j := range cluster.Pools {
-			xpool := &cluster.Pools[j]
-			if served(xpool) != name {
-				continue
+			for at, m := range s.members {
+				if m.xpool != &cluster.Pools[j] {
+					continue
+				}
+				impact := Impact{Where: cluster.Name, Retires: int(c.retires[at]), Busy: int(m.was.busy), Starts: int(c.starts[at]), Waiting: int(c.now.waiting), Estimate: true}
+				if goes(o) {
+					impact.Cancels, impact.Waiting = impact.Waiting, 0
+				}
+				o.Impact = append(o.Impact, impact)
 			}
-			hubNow, hubThen, _ := l.hubMaximum(name, xpool.Status.Hub)
-			was := sceneOf(xpool, hubNow)
-			now := was
-			now.hubMaximum = hubThen
-			if typed := l.hubPools[o.Name]; gone || typed != nil && typed.Spec.Cordon != nil {
-				now.halted = true
-			}
-			impact := between(was, now)
-			impact.Where, impact.Estimate = cluster.Name, true
-			if gone {
-				impact.Cancels, impact.Waiting = impact.Waiting, 0
-			}
-			o.Impact = append(o.Impact, impact)
 		}
 	}
 }

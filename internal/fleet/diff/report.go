@@ -55,6 +55,9 @@ type Report struct {
 	Overlays []Overlay `json:"overlays"`
 	// Notes say what could not be found out, and what to know.
 	Notes []string `json:"notes,omitempty"`
+
+	// clone is where it was made; nil: not known.
+	clone *clone
 }
 
 // Revision is what the work tree is compared with.
@@ -86,6 +89,9 @@ type Counts struct {
 // Overlay is one path that is rendered by itself.
 type Overlay struct {
 	Path string `json:"path"`
+	// From is the path that it had in the base, where what applies it has another
+	// one now.
+	From string `json:"from,omitempty"`
 	// By names the object that applies the path in this way, where several do
 	// with other values for variables.
 	By string `json:"by,omitempty"`
@@ -102,6 +108,9 @@ type Overlay struct {
 
 	// stays says that nothing happens to what the overlay does not have any more.
 	stays bool
+	// appliers names the objects of the repository that apply the path, in either
+	// revision.
+	appliers []string
 }
 
 // Revisions that may fail to render.

@@ -215,6 +215,15 @@ func (r *repository) fetched() string {
 	return ""
 }
 
+// hasCommit says whether a commit, by its whole name, is here already.
+func (r *repository) hasCommit(ctx context.Context, commit string) bool {
+	if r.store != nil {
+		return len(commit) == shaOneDigits && r.store.HasEncodedObject(plumbing.NewHash(commit)) == nil
+	}
+	_, err := git(ctx, r.dir, "cat-file", "-e", commit)
+	return err == nil
+}
+
 // missing says why a revision is not here and how to get it.
 func (r *repository) missing(revision string) error {
 	shallow := false
