@@ -43,9 +43,10 @@ const (
 	unknownRepository
 )
 
-// follows says whose repository a PoolSync of a cluster follows. A source of Flux
-// is taken for ours.
-func (r *Report) follows(sync *v1alpha1.PoolSync) whose {
+// follows says whose repository a PoolSync of a cluster follows that applies an
+// overlay's path. A source of Flux is taken for ours, and so is a PoolSync of which
+// the repository says the same.
+func (r *Report) follows(sync *v1alpha1.PoolSync, overlay *Overlay) whose {
 	address := sync.Spec.Source.Git.URL
 	_, commit, found := strings.Cut(sync.Status.LastAppliedRevision, ":")
 	if !found {
@@ -54,10 +55,12 @@ func (r *Report) follows(sync *v1alpha1.PoolSync) whose {
 	switch {
 	case address == "" || r.clone != nil && r.clone.has(context.Background(), commit):
 		return sameRepository
+	case r.clone != nil && r.clone.remotes[fleet.RepositoryOf(address)]:
+		return sameRepository
+	case slices.Contains(overlay.appliers, v1alpha1.PoolSyncKind+" "+qualified(sync.Namespace, sync.Name)):
+		return sameRepository
 	case r.clone == nil || len(r.clone.remotes) == 0:
 		return unknownRepository
-	case r.clone.remotes[fleet.RepositoryOf(address)]:
-		return sameRepository
 	}
 	return otherRepository
 }
@@ -86,13 +89,13 @@ func (l *lives) appliedIn(cluster *LiveCluster, overlay *Overlay, o *Object) app
 		if at := fleet.WithinRepository(by.sync.Spec.Path); at != overlay.Path && at != overlay.From {
 			continue
 		}
-		switch l.report.follows(by.sync) {
+		switch l.report.follows(by.sync, overlay) {
 		case otherRepository:
 			l.report.note("%s applies %s of another repository, %s, so it has no part in this", by.name(), by.sync.Spec.Path, by.sync.Spec.Source.Git.URL)
 			elsewhere = true
 			continue
 		case unknownRepository:
-			l.report.note("whether %s follows this repository is not known: this clone has no remote, and the PoolSync follows %s", by.name(), by.sync.Spec.Source.Git.URL)
+			l.report.note("this clone has no remote, so whether the clusters' PoolSyncs follow this repository is not known")
 			by.exact = false
 		case sameRepository:
 		}

@@ -65,6 +65,8 @@ type comparison struct {
 	same map[string]bool
 	// moves are the paths that go on to be applied from another place.
 	moves []move
+	// compared are those of them whose two paths were.
+	compared []move
 	// missing explains why something of the base cannot be read.
 	missing func(base string, err error) error
 	report  *Report
@@ -92,7 +94,7 @@ func (c *comparison) run(ctx context.Context, scratch string) (err error) {
 			return err
 		}
 	}
-	c.report.settleMoves(c.moves)
+	c.report.settleMoves(c.compared)
 	return nil
 }
 

@@ -101,7 +101,7 @@ var judges = map[string]map[string]judge{
 		"spec.sourceRef.kind":                   applied(fluxSourceOf, "source"),
 		"spec.sourceRef.name":                   applied(fluxSourceOf, "source"),
 		"spec.sourceRef.namespace":              applied(fluxSourceOf, "source"),
-		"spec.path":                             applied(pathOf, "path"),
+		"spec.path":                             moving,
 		"spec.prune":                            pruning,
 		"spec.pruneLimit.count":                 counted,
 		"spec.pruneLimit.percent":               nonZero,

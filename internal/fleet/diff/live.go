@@ -19,7 +19,7 @@ func (r *Report) AddImpact(live Live) {
 	if live.Hub == nil && len(live.Clusters) == 0 {
 		return
 	}
-	l := &lives{live: live, report: r, standings: map[served]*standing{}, hubPools: map[string]*Object{}}
+	l := &lives{live: live, report: r, standings: map[string]*standing{}, hubPools: map[string]*Object{}}
 	r.objects(func(overlay *Overlay, o *Object) {
 		if o.either().ours && !overlay.stays && o.Kind == v1alpha1.HubPoolKind {
 			l.hubPools[o.Name] = o
@@ -37,6 +37,9 @@ func (r *Report) AddImpact(live Live) {
 		}
 	})
 	for _, e := range l.effects {
+		e.standing.guessed = e.standing.guessed || e.estimate
+	}
+	for _, e := range l.effects {
 		l.inCluster(e)
 	}
 	r.objects(func(overlay *Overlay, o *Object) {
@@ -51,16 +54,10 @@ type lives struct {
 	live   Live
 	report *Report
 	// standings: hub pool → what serves it.
-	standings map[served]*standing
+	standings map[string]*standing
 	// hubPools: hub pool → its half, where that changes too.
 	hubPools map[string]*Object
 	effects  []*effect
-}
-
-// served is a hub pool; elsewhere: of another hub than the one that was read.
-type served struct {
-	pool      string
-	elsewhere bool
 }
 
 // effect is what a change does to one ExecutorPool of a cluster.
@@ -84,30 +81,23 @@ const unlimited = math.MaxInt32
 func (l *lives) members(cluster *LiveCluster) {
 	for i := range cluster.Pools {
 		xpool := &cluster.Pools[i]
-		s := l.standing(l.servedBy(xpool), &xpool.Status)
+		s := l.standing(servedBy(xpool), &xpool.Status)
 		scene := sceneOf(xpool)
 		s.members = append(s.members, &member{xpool: xpool, was: scene, now: scene})
 	}
 }
 
 // servedBy is the hub pool that an ExecutorPool serves.
-func (l *lives) servedBy(xpool *v1alpha1.ExecutorPool) served {
-	if xpool.Status.Hub == nil {
-		return served{pool: xpool.HubPoolName()}
+func servedBy(xpool *v1alpha1.ExecutorPool) string {
+	if xpool.Status.Hub != nil {
+		return xpool.Status.Hub.Name
 	}
-	of := served{pool: xpool.Status.Hub.Name}
-	found := l.live.Hub.find(of.pool)
-	of.elsewhere = found != nil && found.ID != "" && xpool.Status.Hub.ID != "" && found.ID != xpool.Status.Hub.ID
-	return of
+	return xpool.HubPoolName()
 }
 
 // standing finds what serves a hub pool; status is of a pool that does.
-func (l *lives) standing(of served, status *v1alpha1.ExecutorPoolStatus) *standing {
-	s := l.standings[of]
-	found := l.live.Hub.find(of.pool)
-	if of.elsewhere {
-		found = nil
-	}
+func (l *lives) standing(of string, status *v1alpha1.ExecutorPoolStatus) *standing {
+	s, found := l.standings[of], l.live.Hub.find(of)
 	if s == nil {
 		// Without the hub nobody knows what else serves the pool.
 		s = &standing{of: of, was: hubHalf{maximum: unlimited}, estimate: found == nil}
@@ -124,8 +114,8 @@ func (l *lives) standing(of served, status *v1alpha1.ExecutorPoolStatus) *standi
 		}
 	}
 	s.now = s.was
-	if half := l.hubPools[of.pool]; half != nil && !of.elsewhere {
-		s.now = s.was.changed(half, of.pool, found)
+	if half := l.hubPools[of]; half != nil {
+		s.now = s.was.changed(half, of, found)
 	}
 	return s
 }
@@ -187,7 +177,7 @@ func (l *lives) executorPool(overlay *Overlay, o *Object) {
 				l.report.note("cluster %s does not have %s yet", cluster.Name, qualified(o.before.GetNamespace(), o.before.GetName()))
 			}
 		}
-		if by.exact && o.after != nil && (o.before == nil || goes(o)) && cluster.find(o.after) == nil {
+		if (by.exact || by.sync != nil) && o.after != nil && (o.before == nil || goes(o)) && cluster.find(o.after) == nil {
 			l.arrive(cluster, o)
 		}
 	}
@@ -212,7 +202,7 @@ func (c *LiveCluster) find(o *item) *v1alpha1.ExecutorPool {
 
 // affect notes what a change does to a pool that is there.
 func (l *lives) affect(cluster *LiveCluster, xpool *v1alpha1.ExecutorPool, o *Object, by appliedBy) {
-	e := &effect{of: o, cluster: cluster.Name, standing: l.standing(l.servedBy(xpool), &xpool.Status), estimate: !by.exact}
+	e := &effect{of: o, cluster: cluster.Name, standing: l.standing(servedBy(xpool), &xpool.Status), estimate: !by.exact}
 	for _, m := range e.standing.members {
 		if m.xpool == xpool {
 			e.member = m
@@ -251,7 +241,7 @@ func (l *lives) arrive(cluster *LiveCluster, o *Object) {
 		return
 	}
 	m := &member{was: scene{absent: true}, now: scene{minimum: typed.Spec.MinRunners, maximum: typed.Spec.MaxRunners}}
-	s := l.standing(served{pool: typed.HubPoolName()}, nil)
+	s := l.standing(typed.HubPoolName(), nil)
 	s.members = append(s.members, m)
 	if o.Change == Added {
 		// Whether its credential is there is not known.
@@ -269,7 +259,7 @@ func (l *lives) inCluster(e *effect) {
 		Releases: e.releases, Deletes: e.deletes,
 		Estimate: e.estimate || !whole || c.now.contested && c.was.waiting > c.now.waiting,
 	}
-	if half := l.hubPools[e.standing.of.pool]; half != nil && goes(half) && half.before.GetName() == e.standing.of.pool && revokes(half) {
+	if half := l.hubPools[e.standing.of]; half != nil && goes(half) && half.before.GetName() == e.standing.of && revokes(half) {
 		// The hub cancels them, which is told there.
 		impact.Waiting = 0
 	}
@@ -286,14 +276,10 @@ func (l *lives) complete(s *standing) bool {
 		return !s.estimate
 	}
 	s.completed = true
-	if found := l.live.Hub.find(s.of.pool); found != nil && !s.of.elsewhere {
-		read := s.read()
-		whole := s.count(found, read > 0)
-		if others := connected(found) - read; whole && others > 0 {
-			whole = false
-		}
+	if found := l.live.Hub.find(s.of); found != nil {
+		whole := s.count(found, len(l.live.Clusters) > 0) && connected(found) <= s.read()
 		if !whole && len(l.live.Clusters) > 0 {
-			l.report.note("hub pool %s is served by clusters that were not read, or that count otherwise than the hub at this moment: name each with --cluster for exact numbers", s.of.pool)
+			l.report.note("hub pool %s is served by clusters that were not read, or that count otherwise than the hub at this moment: name each with --cluster for exact numbers", s.of)
 		}
 		s.estimate = s.estimate || !whole
 	}
@@ -361,11 +347,11 @@ func (l *lives) hubPool(o *Object) {
 		l.servingClusters(o, name)
 		return
 	}
-	s := l.standing(served{pool: name}, nil)
+	s := l.standing(name, nil)
 	whole := l.complete(s)
 	c := s.change(nil, scene{})
 	impact := c.total()
-	impact.Where, impact.Busy, impact.Estimate = atHub, int(found.Runners.Busy), !whole
+	impact.Where, impact.Busy, impact.Estimate = atHub, int(found.Runners.Busy), !whole || s.guessed
 	switch {
 	case goes(o) && revokes(o):
 		// All of it goes, whoever has it.
@@ -379,7 +365,7 @@ func (l *lives) hubPool(o *Object) {
 // servingClusters adds the impact of a hub's half in the clusters, where the hub
 // itself was not read.
 func (l *lives) servingClusters(o *Object, name string) {
-	s := l.standings[served{pool: name}]
+	s := l.standings[name]
 	if s == nil || goes(o) && !revokes(o) {
 		return
 	}

@@ -133,7 +133,7 @@ func (r *Report) total() string {
 
 // impact is of a pool as a whole. Its halves and the hub speak of the same
 // runners: the clusters' numbers are added up where there are any, and of the
-// runs, which wait at the hub for all clusters, the most counts.
+// runs that wait, which they do at the hub for all clusters, the most counts.
 func (s *section) impact() (sum Impact, read bool) {
 	places := map[string]Impact{}
 	for _, o := range s.objects {
@@ -148,10 +148,12 @@ func (s *section) impact() (sum Impact, read bool) {
 	for where, impact := range places {
 		if where != atHub {
 			sum.Retires, sum.Busy, sum.Releases = sum.Retires+impact.Retires, sum.Busy+impact.Busy, sum.Releases+impact.Releases
+			sum.Starts += impact.Starts
 		}
-		sum.Waiting, sum.Starts, sum.Cancels = max(sum.Waiting, impact.Waiting), max(sum.Starts, impact.Starts), max(sum.Cancels, impact.Cancels)
+		sum.Waiting, sum.Cancels = max(sum.Waiting, impact.Waiting), max(sum.Cancels, impact.Cancels)
 		sum.Deletes, sum.Estimate = sum.Deletes || impact.Deletes, sum.Estimate || impact.Estimate
 	}
+	sum.Starts = max(sum.Starts, hub.Starts)
 	return sum, len(places) > 0
 }
 

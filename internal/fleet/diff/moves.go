@@ -161,6 +161,7 @@ func (c *comparison) moved(ctx context.Context, m move) error {
 	overlay := c.differ(m.to, both{"", sides[0], sides[1]})
 	overlay.From, overlay.appliers = m.from, []string{m.by}
 	if len(overlay.Failures) == 0 && len(sides[1].objects) > 0 {
+		c.compared = append(c.compared, m)
 		overlay.Note = m.by + " applies it in place of " + m.from + ": what both have stays as it is"
 	}
 	c.report.Overlays = append(c.report.Overlays, overlay)
@@ -168,7 +169,7 @@ func (c *comparison) moved(ctx context.Context, m move) error {
 }
 
 // settleMoves gives the path of a PoolSync that moved the class that it has where
-// both paths were compared: what is pruned is told there.
+// the two paths were compared: what is pruned is told there.
 func (r *Report) settleMoves(moves []move) {
 	r.objects(func(_ *Overlay, o *Object) {
 		if o.Kind != v1alpha1.PoolSyncKind || o.Change != Changed || !o.either().ours {

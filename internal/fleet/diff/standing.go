@@ -10,13 +10,15 @@ import (
 // standing is all that serves a hub pool, as it is and as it will be: what waits
 // at the hub is given out once, over all clusters.
 type standing struct {
-	of      served
+	of      string
 	members []*member
 	queued  int32
 	// was and now are the hub's half.
 	was, now hubHalf
 	// estimate: not all that serves the pool could be read.
 	estimate bool
+	// guessed: what becomes of a member is not known for sure.
+	guessed bool
 	// completed: what was not read is among the members.
 	completed bool
 }
@@ -139,7 +141,8 @@ func (c *changes) total() Impact {
 }
 
 // count adds what the hub counts and no member has: a member that stands for what
-// was not read. It says whether the members are all there is.
+// was not read; read says that some cluster was. It says whether the members are
+// all there is.
 func (s *standing) count(hub *hubv1.Pool, read bool) (whole bool) {
 	counts := hub.Runners
 	var all, idle, busy int32

@@ -1,0 +1,130 @@
+package diff_test
+
+import (
+	"maps"
+	"slices"
+	"strings"
+	"testing"
+
+	"cloop.dev/cloop/internal/fleet/diff"
+	"cloop.dev/cloop/internal/fleet/fleettest"
+)
+
+// applies is a PoolSync called fleet, as each cluster has one.
+func applies(path string) string {
+	return "apiVersion: cloop.dev/v1alpha1\nkind: PoolSync\nmetadata: {name: fleet, namespace: fleet}\nspec: {interval: 1m, path: " + path +
+		", source: {git: {url: https://git.example.com/fleet.git}}}\n"
+}
+
+func byFlux(path string) string {
+	return "apiVersion: kustomize.toolkit.fluxcd.io/v1\nkind: Kustomization\nmetadata: {name: fleet, namespace: flux-system}\nspec: {path: " + path + ", prune: true}\n"
+}
+
+// What one object applies before and after, from whatever path, stays.
+func TestAMovedPathRemovesNothing(t *testing.T) {
+	t.Parallel()
+	const overlay = "resources: [../../pools/base]\n"
+	type files = map[string]string
+	with := func(more files) files {
+		all := fleetFiles()
+		maps.Copy(all, more)
+		return all
+	}
+	renamed := func(more files) files {
+		all := files{"clusters/eu/kustomization.yaml": fleettest.Removed, "clusters/europe/kustomization.yaml": overlay}
+		maps.Copy(all, more)
+		return all
+	}
+	twoSyncs := with(files{"boot/eu.yaml": applies("./clusters/eu"), "boot2/us.yaml": applies("./clusters/us")})
+	selfApplied := with(files{
+		"clusters/eu/kustomization.yaml": "resources: [../../pools/base, sync.yaml]\n", "clusters/eu/sync.yaml": applies("./clusters/eu"),
+		"clusters/us/kustomization.yaml": "resources: [../../pools/base, sync.yaml]\n", "clusters/us/sync.yaml": applies("./clusters/us"),
+	})
+	for _, test := range []struct {
+		name          string
+		before, after files
+		paths         []string
+		want          string
+	}{
+		{"with its PoolSync", with(files{"boot/eu.yaml": applies("./clusters/eu")}), renamed(files{"boot/eu.yaml": applies("clusters/europe")}), nil,
+			"boot: PoolSync fleet changed neutral /spec/path"},
+		{"asked for the new path", with(files{"boot/eu.yaml": applies("./clusters/eu")}), renamed(files{"boot/eu.yaml": applies("clusters/europe")}), []string{"clusters/europe"}, ""},
+		{"asked for the old path", with(files{"boot/eu.yaml": applies("./clusters/eu")}), renamed(files{"boot/eu.yaml": applies("clusters/europe")}), []string{"clusters/eu"}, ""},
+		{"and changed", with(files{"boot/eu.yaml": applies("./clusters/eu")}),
+			renamed(files{"boot/eu.yaml": applies("clusters/europe"), "clusters/europe/kustomization.yaml": overlay + "patches: [{patch: '- {op: replace, path: /spec/maxRunners, value: 3}', target: {kind: ExecutorPool}}]\n"}), nil,
+			"boot: PoolSync fleet changed neutral /spec/path; clusters/europe (clusters/eu): ExecutorPool gpu changed lower /spec/maxRunners"},
+		{"and lacks a pool", with(files{"boot/eu.yaml": applies("./clusters/eu")}),
+			renamed(files{"boot/eu.yaml": applies("clusters/europe"), "clusters/europe/kustomization.yaml": "resources: [cpu.yaml]\n", "clusters/europe/cpu.yaml": executorPool("cpu", "maxRunners: 1")}), nil,
+			"boot: PoolSync fleet changed neutral /spec/path; clusters/europe (clusters/eu): ExecutorPool cpu added raise; clusters/europe (clusters/eu): ExecutorPool gpu removed destructive"},
+		{"only the PoolSync's path", with(files{"boot/eu.yaml": applies("./clusters/eu")}), files{"boot/eu.yaml": applies("clusters/us")}, nil,
+			"boot: PoolSync fleet changed neutral /spec/path"},
+		{"Flux", with(files{"boot/eu.yaml": byFlux("./clusters/eu")}), renamed(files{"boot/eu.yaml": byFlux("./clusters/europe")}), nil,
+			""},
+		{"one of two of one name", twoSyncs, renamed(files{"boot/eu.yaml": applies("./clusters/europe")}), nil, "boot: PoolSync fleet changed neutral /spec/path"},
+		{"both of one name", twoSyncs, renamed(files{"boot/eu.yaml": applies("./clusters/europe"), "boot2/us.yaml": applies("./clusters/america"),
+			"clusters/us/kustomization.yaml": fleettest.Removed, "clusters/america/kustomization.yaml": overlay}), nil,
+			"boot2: PoolSync fleet changed neutral /spec/path; boot: PoolSync fleet changed neutral /spec/path"},
+		{"of a cluster that applies itself", selfApplied, renamed(files{"clusters/eu/sync.yaml": fleettest.Removed,
+			"clusters/europe/kustomization.yaml": "resources: [../../pools/base, sync.yaml]\n", "clusters/europe/sync.yaml": applies("./clusters/europe")}), nil,
+			"clusters/europe (clusters/eu): PoolSync fleet changed neutral /spec/path"},
+		{"all clusters", selfApplied, files{
+			"clusters/eu/kustomization.yaml": fleettest.Removed, "clusters/eu/sync.yaml": fleettest.Removed, "clusters/us/kustomization.yaml": fleettest.Removed, "clusters/us/sync.yaml": fleettest.Removed,
+			"fleet/eu/kustomization.yaml": "resources: [../../pools/base, sync.yaml]\n", "fleet/eu/sync.yaml": applies("./fleet/eu"),
+			"fleet/us/kustomization.yaml": "resources: [../../pools/base, sync.yaml]\n", "fleet/us/sync.yaml": applies("./fleet/us"),
+		}, nil, "fleet/eu (clusters/eu): PoolSync fleet changed neutral /spec/path; fleet/us (clusters/us): PoolSync fleet changed neutral /spec/path"},
+		// The second one waits until the first has pruned.
+		{"another PoolSync takes over", with(files{"boot/eu.yaml": applies("./clusters/eu")}),
+			renamed(files{"boot/eu.yaml": strings.Replace(applies("clusters/europe"), "name: fleet", "name: other", 1)}), nil,
+			"boot: PoolSync fleet removed destructive; boot: PoolSync other added raise; clusters/eu: ExecutorPool gpu removed destructive; clusters/europe: ExecutorPool gpu added raise"},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			t.Parallel()
+			r := newRepo(t, test.before)
+			r.write(test.after)
+			report, err := r.compare("HEAD", test.paths...)
+			if err != nil {
+				t.Fatal(err)
+			}
+			var got []string
+			for _, overlay := range report.Overlays {
+				if overlay.From != "" {
+					overlay.Path += " (" + overlay.From + ")"
+				}
+				for _, o := range overlay.Objects {
+					parts := []string{overlay.Path + ":", o.Kind, o.Name, o.Change, string(o.Class)}
+					for _, f := range o.Fields {
+						parts = append(parts, f.Path)
+					}
+					got = append(got, strings.Join(parts, " "))
+				}
+			}
+			slices.Sort(got)
+			if shown := strings.Join(got, "; "); shown != test.want {
+				t.Errorf("%s\nwant %s", shown, test.want)
+			}
+			if text := everything(t, report); test.name != "another PoolSync takes over" && test.name != "only the PoolSync's path" && !strings.Contains(text, "in place of clusters/eu: what both have stays as it is") {
+				t.Errorf("it does not say that the path has moved: %s", text)
+			}
+		})
+	}
+}
+
+// The cluster still applies the path that the base has.
+func TestImpactOfAMovedPath(t *testing.T) {
+	t.Parallel()
+	files := fleetFiles()
+	files["boot/eu.yaml"] = applies("./clusters/eu")
+	r := newRepo(t, files)
+	r.write(map[string]string{"boot/eu.yaml": applies("./clusters/europe"), "clusters/eu/kustomization.yaml": fleettest.Removed,
+		"clusters/europe/kustomization.yaml": "resources: [../../pools/base]\n", "pools/base/gpu.yaml": executorPool("gpu", "maxRunners: 1")})
+	report, err := r.compare("HEAD", "clusters/europe")
+	if err != nil {
+		t.Fatal(err)
+	}
+	cluster := inCluster(t, "eu", "{minRunners: 4, maxRunners: 4}", 4, 0)
+	cluster.Pools[0].Namespace = "cloop-pools"
+	report.AddImpact(diff.Live{Clusters: []diff.LiveCluster{cluster}, Hub: fullyRead(4)})
+	if got := impacts(report); !slices.Equal(got, []string{"eu: retires 4 idle runners, touches 0 busy"}) {
+		t.Errorf("%q %q", got, report.Notes)
+	}
+}
