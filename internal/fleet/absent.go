@@ -10,12 +10,12 @@ import (
 	gitconfig "github.com/go-git/go-git/v5/plumbing/format/config"
 )
 
-// absentPaths finds PoolSyncs of this repository whose path is not in it.
+// absentPaths finds PoolSyncs, and Kustomizations of Flux, of this repository whose path is not in it.
 func (c *checker) absentPaths(b *builder) {
 	var syncs []*facts
-	for _, objects := range c.applied {
+	for at, objects := range c.applied {
 		for _, f := range objects {
-			if f.sync != nil {
+			if f.sync != nil && at.by == "" && (f.sync.here || !f.sync.flux) {
 				syncs = append(syncs, f)
 			}
 		}
@@ -39,7 +39,7 @@ func (c *checker) absentPaths(b *builder) {
 	clone := isRepository(b.root, ".")
 	for f, err := range absent {
 		// Who can tell of which repository it speaks has the last word.
-		ours := here[f.sync.source] || !any && clone
+		ours := f.sync.here || here[f.sync.source] || !any && clone
 		if len(remotes) > 0 && f.sync.url != "" {
 			ours = remotes[RepositoryOf(f.sync.url)]
 		}

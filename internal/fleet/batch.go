@@ -194,7 +194,7 @@ func begins(file string, pools int) bool {
 // works on objects by themselves.
 func (p *batches) understands() bool {
 	for dir, file := range p.scan.directories {
-		data, err := readBounded(p.scan.root, file)
+		data, err := p.scan.gate.read(file)
 		if err != nil {
 			return false
 		}
@@ -235,7 +235,7 @@ func (p *batches) knows(dir string, fields map[string]any) bool {
 		if !ok {
 			return false
 		}
-		data, err := readBounded(p.scan.root, path.Join(dir, text))
+		data, err := p.scan.gate.read(path.Join(dir, text))
 		return err == nil && bytes.Equal(data, want)
 	}
 	if openapi, ok := fields["openapi"]; ok {

@@ -213,7 +213,12 @@ type builder struct {
 // law is what the repository says of its own check.
 func (b *builder) law() *policy.Policy {
 	if b.laws == nil {
-		b.laws = policy.Load(b.root, readBounded, builtIn{})
+		b.laws = policy.Load(b.root, func(_ *os.Root, name string) ([]byte, error) {
+			if !b.gate.tracked.has(name) {
+				return nil, fs.ErrNotExist // no commit has it
+			}
+			return b.gate.read(name)
+		}, builtIn{})
 	}
 	return b.laws
 }
@@ -230,7 +235,7 @@ func newBuilder(dir string) (*builder, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &builder{dir: absolute, root: root, gate: newGate(absolute), clock: clock.RealClock{}}, nil
+	return &builder{dir: absolute, root: root, gate: newGate(absolute, root), clock: clock.RealClock{}}, nil
 }
 
 func (b *builder) close() { _ = b.root.Close() }

@@ -47,6 +47,9 @@ type RootReport struct {
 	// Failed says that the root has an error. One of a rule between roots counts
 	// for the root that it is shown in.
 	Failed bool `json:"failed"`
+
+	// found: something was wrong, or is to be known.
+	found bool
 }
 
 // Unfound lists the roots in which there was nothing to check and nothing wrong
@@ -54,7 +57,7 @@ type RootReport struct {
 func (r *Report) Unfound() []string {
 	var paths []string
 	for _, root := range r.Roots {
-		if root.Documents == 0 && !root.Failed {
+		if root.Documents == 0 && !root.Failed && !root.found {
 			paths = append(paths, root.Path)
 		}
 	}

@@ -28,10 +28,10 @@ type checker struct {
 	spans      [][2]int
 	suppressed []suppressed
 	government government
-	// syncs are the PoolSyncs, cluster by cluster; see twice.
+	// syncs are the PoolSyncs and Kustomizations of Flux, cluster by cluster; see twice.
 	syncs [][]*facts
-	// applied: root → what of it a PoolSync applies.
-	applied map[string][]*facts
+	// applied: root, and who applies it → what of it a PoolSync applies.
+	applied map[way][]*facts
 	// files: root and file → index of the subject.
 	files map[[2]string]int
 	// pools and hubPools of all roots, for the rules between them.
@@ -80,7 +80,7 @@ func (c *checker) root(ctx context.Context, b *builder, at root) error {
 	if len(out.objects) == 0 && len(out.problems) == 0 {
 		out.problems = append(out.problems, b.nothing(at.kustomization))
 	}
-	if err := c.bearOthers(ctx, b, at, out); err != nil {
+	if err := b.bearRemote(ctx, at.path, c.applicantOf(at.path), out); err != nil {
 		return err
 	}
 	if !out.hasVariables() {
@@ -108,7 +108,7 @@ func (c *checker) each(ctx context.Context, b *builder, at root, check func(vari
 
 func (c *checker) kustomized(at root, v variant, out *rendering) {
 	r := c.begin(at.name(v), v.variables)
-	r.path, r.together, r.applicant = at.path, true, c.applicantOf(at.path)
+	r.path, r.by, r.together, r.applicant = at.path, v.by, true, c.applicantOf(at.path)
 	r.rendering(out)
 	r.end()
 }
@@ -125,7 +125,7 @@ func (c *checker) applicantOf(root string) applicant {
 
 func (c *checker) plainRoot(ctx context.Context, b *builder, at root, v variant) error {
 	r := c.begin(at.name(v), v.variables)
-	r.path, r.together, r.applicant = at.path, at.applied, c.applicantOf(at.path)
+	r.path, r.by, r.together, r.applicant = at.path, v.by, at.applied, c.applicantOf(at.path)
 	r.decided = v != (variant{})
 	if err := r.plain(ctx, b, at); err != nil {
 		return err
@@ -138,8 +138,9 @@ func (c *checker) plainRoot(ctx context.Context, b *builder, at root, v variant)
 type rootChecker struct {
 	*checker
 	report RootReport
-	// path is the root's, without the way in which it is applied.
-	path string
+	// path is the root's, and by the object that applies it, where that makes a
+	// difference.
+	path, by string
 	// together: one cluster gets the whole of it. A plain directory that nothing
 	// applies may be a collection for several.
 	together bool
@@ -271,6 +272,7 @@ func (r *rootChecker) object(f *facts) {
 func (r *rootChecker) end() {
 	r.spans = append(r.spans, [2]int{r.before, len(r.findings)})
 	r.report.Failed, r.report.Pools = anyError(r.findings[r.before:]), len(r.named)
+	r.report.found = len(r.findings) > r.before
 	maps.Copy(r.checker.named, r.named)
 	r.keepSyncs()
 	total := r.checker.report
@@ -305,7 +307,7 @@ type facts struct {
 	own *policy.Input
 	// half is nil unless the object is one.
 	half *half
-	// sync is nil unless the object is a PoolSync.
+	// sync is nil unless the object is a PoolSync or a Kustomization of Flux.
 	sync *synced
 }
 
@@ -347,7 +349,7 @@ func (c *checker) judge(o *renderedObject, verdict []schemas.Problem) *facts {
 	// One without a name has a problem already, and speaks of no pool.
 	if !executor && !isKind(o.Object, v1alpha1.HubPoolKind) || HubPoolName(o.Object) == "" {
 		f.keep(o, "metadata.name")
-		if isKind(o.Object, v1alpha1.PoolSyncKind) {
+		if isKind(o.Object, v1alpha1.PoolSyncKind) || isFlux(o.Object) {
 			f.sync = syncOf(o.Object)
 			f.keepAlso(o, "spec.path")
 		}

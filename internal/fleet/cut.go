@@ -51,7 +51,7 @@ func (d *steps) patch(it *item) {
 		return
 	}
 	if inFile {
-		data, err := readBounded(d.scan.root, path.Join(it.dir, name))
+		data, err := d.scan.gate.read(path.Join(it.dir, name))
 		if err != nil {
 			return
 		}
@@ -89,7 +89,7 @@ func (d *steps) replacement(it *item) {
 	if fields, _ := it.value.(map[string]any); fields["path"] != nil {
 		name, _ := fields["path"].(string)
 		file = path.Join(it.dir, name)
-		data, err := readBounded(d.scan.root, file)
+		data, err := d.scan.gate.read(file)
 		var document yaml.Node
 		var value any
 		if err != nil || kyaml.Unmarshal(data, &value) != nil || yaml.Unmarshal(data, &document) != nil || len(document.Content) == 0 {

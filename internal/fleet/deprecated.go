@@ -26,7 +26,7 @@ import (
 func (s *scan) modernized(b *builder) map[string][]byte {
 	modern := map[string][]byte{}
 	for _, file := range s.directories {
-		data, err := readBounded(s.root, file)
+		data, err := s.gate.read(file)
 		if err != nil {
 			continue
 		}

@@ -24,7 +24,8 @@ var (
 
 var errTooLarge = errors.New("the repository is too large")
 
-// fault is an error of a kind, with what was being done to what and what to do.
+// fault is an error of a kind, with what was being done to what and what to do; the
+// cause may say the last by itself.
 type fault struct {
 	kind   error
 	doing  string
@@ -40,6 +41,9 @@ func (f *fault) Error() string {
 	// It may quote a server or a committer, and ends up on terminals.
 	cause := printable.Line(secret.Redact(strings.Join(strings.Fields(f.cause.Error()), " ")))
 	cause = strings.TrimRight(printable.Clip(cause, maxCause), ": ")
+	if f.remedy == "" {
+		return secret.Redact(f.doing) + ": " + cause
+	}
 	return fmt.Sprintf("%s: %s: %s", secret.Redact(f.doing), cause, f.remedy)
 }
 

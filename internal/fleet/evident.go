@@ -167,7 +167,7 @@ func (e *evidence) flow(it *item, fields map[string]any) bool {
 	text, _ := fields["patch"].(string)
 	text = strings.TrimSpace(text)
 	if name, _ := fields["path"].(string); name != "" {
-		data, err := readBounded(e.scan.root, path.Join(it.dir, name))
+		data, err := e.scan.gate.read(path.Join(it.dir, name))
 		if err != nil {
 			return false
 		}

@@ -49,7 +49,7 @@ func (s *scan) malformed(dir, file string) (others, wrong, empty []schemas.Probl
 			others = append(others, problem)
 		}
 	}
-	data, err := readBounded(s.root, file)
+	data, err := s.gate.read(file)
 	var document yaml.Node
 	if err != nil || yaml.Unmarshal(data, &document) != nil || len(document.Content) == 0 {
 		return others, nil, nil
@@ -65,7 +65,7 @@ func (s *scan) malformed(dir, file string) (others, wrong, empty []schemas.Probl
 func (b *builder) nothing(file string) schemas.Problem {
 	problem := located(broken(RuleEmptyRoot, "it has nothing to apply"), file)
 	var k kustomizationFile
-	if data, err := readBounded(b.root, file); err == nil && yaml.Unmarshal(data, &k) == nil && k.Kind == types.ComponentKind {
+	if data, err := b.gate.read(file); err == nil && yaml.Unmarshal(data, &k) == nil && k.Kind == types.ComponentKind {
 		problem.Message = "it is a Component, which by itself has nothing to apply"
 		problem.Hint = "check the overlay that lists it in components"
 	}

@@ -63,7 +63,7 @@ func (s *scan) refuseRemote(file string, node *yaml.Node, all bool) {
 func (s *scan) elsewhere(name string) string {
 	if s.modules == nil {
 		s.modules = map[string]bool{}
-		if data, err := readBounded(s.root, ".gitmodules"); err == nil {
+		if data, err := s.gate.read(".gitmodules"); err == nil {
 			for _, match := range submodule.FindAllStringSubmatch(string(data), -1) {
 				s.modules[path.Clean(match[1])] = true
 			}

@@ -2,7 +2,9 @@ package fleet_test
 
 import (
 	"fmt"
+	"os"
 	"os/exec"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -160,6 +162,17 @@ func TestOnlyWhatGitTracksIsRead(t *testing.T) {
 	git("init", "-q")
 	git("add", "-A")
 	fleettest.WriteFiles(t, dir, map[string]string{"key.json": "c2VjcmV0", "pools/base/more.yaml": named("more"), "new/gpu.yaml": "apiVersion: cloop.dev/v1alpha1\nkind: Nonsense\n"})
+	// Nor does what is tracked lead to it.
+	if err := os.Mkdir(filepath.Join(dir, ".cloop"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	for link, to := range map[string]string{".cloop/rules.cue": "../key.json", ".cloop/config.yaml": "../.git/config"} {
+		if err := os.Symlink(to, filepath.Join(dir, link)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	git("add", ".cloop")
+	fleettest.WriteFiles(t, dir, map[string]string{"dist/kustomization.yaml": "resources: [nowhere.yaml]\n"})
 	for _, version := range []string{"2", "4"} {
 		git("update-index", "--index-version", version)
 		tracked, err := fleet.ReadTracked(t.Context(), dir)
@@ -171,7 +184,8 @@ func TestOnlyWhatGitTracksIsRead(t *testing.T) {
 			t.Fatal(err)
 		}
 		text := fmt.Sprint(report.Problems)
-		if strings.Contains(text, "c2VjcmV0") || strings.Contains(text, "Nonsense") || !strings.Contains(text, "Git does not track it") {
+		if strings.Contains(text, "c2VjcmV0") || strings.Contains(text, "Nonsense") || strings.Contains(text, "dist/") || strings.Contains(text, "repositoryformatversion") ||
+			!strings.Contains(text, "Git does not track it") || !strings.Contains(text, ".cloop/rules.cue:1:1: the file cannot be read") {
 			t.Errorf("problems %s", text)
 		}
 	}
@@ -185,21 +199,26 @@ func TestOnlyWhatGitTracksIsRead(t *testing.T) {
 func TestRemoteBasesOfOthersAreBorne(t *testing.T) {
 	const remote = "resources: [\"https://example.com/base?ref=v1\"]\n"
 	flux := "apiVersion: kustomize.toolkit.fluxcd.io/v1\nkind: Kustomization\nmetadata: {name: web, namespace: flux-system}\nspec: {path: ./apps/web}\n"
+	argo := func(path string) string {
+		return "apiVersion: argoproj.io/v1alpha1\nkind: Application\nmetadata: {name: web, namespace: argocd}\nspec: {source: {path: " + path + "}}\n"
+	}
 	for name, test := range map[string]struct {
 		files  map[string]string
 		failed bool
 	}{
 		"by Flux":               {map[string]string{"apps/web/kustomization.yaml": remote, "flux/web.yaml": flux}, false},
 		"a chart":               {map[string]string{"apps/web/kustomization.yaml": "helmCharts: [{name: web, repo: https://example.com}]\n", "flux/web.yaml": flux}, false},
-		"nobody knows by whom":  {map[string]string{"apps/web/kustomization.yaml": remote}, true},
+		"nobody knows by whom":  {map[string]string{"apps/web/kustomization.yaml": remote}, false},
+		"beside clusters":       {map[string]string{"clusters/web/kustomization.yaml": remote}, true},
+		"by Argo CD":            {map[string]string{"apps/web/kustomization.yaml": remote, "clusters/web.yaml": argo("apps/web")}, false},
 		"by a PoolSync":         {map[string]string{"apps/web/kustomization.yaml": remote, "flux/web.yaml": poolSync("web", "./apps/web", "")}, true},
 		"with a pool":           {map[string]string{"apps/web/kustomization.yaml": remote + "patches: [{target: {kind: ExecutorPool}, patch: \"[{op: add, path: /spec/minRunners, value: 1}]\"}]\n", "flux/web.yaml": flux}, true},
 		"with one of our files": {map[string]string{"apps/web/kustomization.yaml": "resources: [\"https://example.com/base?ref=v1\", gpu.yaml]\n", "apps/web/gpu.yaml": basePool, "flux/web.yaml": flux}, true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			report := check(t, with(sound(), test.files))
-			if report.Failed() != test.failed || len(report.Problems) == 0 {
-				t.Errorf("failed: %t, problems %v", report.Failed(), report.Problems)
+			if report.Failed() != test.failed || len(report.Problems) == 0 || len(report.Unfound()) > 0 {
+				t.Errorf("failed: %t, not found: %v, problems %v", report.Failed(), report.Unfound(), report.Problems)
 			}
 		})
 	}

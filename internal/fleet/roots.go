@@ -96,6 +96,9 @@ func (r *Renderer) Render(ctx context.Context, path string, ways []Way) ([]Rende
 	if err != nil {
 		return nil, err
 	}
+	if err := r.bear(ctx, path, out); err != nil {
+		return nil, err
+	}
 	if out.partial {
 		// What is left of it is for a check, and nothing to compare.
 		out = &rendering{problems: out.problems}
@@ -110,6 +113,19 @@ func (r *Renderer) Render(ctx context.Context, path string, ways []Way) ([]Rende
 		}
 	}
 	return all, nil
+}
+
+// bear tells what is another team's, as a check does.
+func (r *Renderer) bear(ctx context.Context, path string, out *rendering) error {
+	appliers, err := r.b.appliers(ctx)
+	if err != nil {
+		return err
+	}
+	who := applicantOf(appliers, path)
+	if r.b.unsure {
+		who = another
+	}
+	return r.b.bearRemote(ctx, path, who, out)
 }
 
 // Rendering is what a path renders in one way.

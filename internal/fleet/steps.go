@@ -106,7 +106,7 @@ func (d *steps) directory(dir string) {
 		return
 	}
 	d.fields[file], d.of[file] = map[string]any{}, nil
-	data, err := readBounded(d.scan.root, file)
+	data, err := d.scan.gate.read(file)
 	var document yaml.Node
 	var fields map[string]any
 	if err != nil || kyaml.Unmarshal(data, &fields) != nil || yaml.Unmarshal(data, &document) != nil || len(document.Content) == 0 {

@@ -35,6 +35,8 @@ type survey struct {
 	// kustomizations: directory → its kustomization's file.
 	kustomizations map[string]string
 	components     map[string]bool
+	// lists are the directories whose kustomization lists others and does nothing else.
+	lists map[string]bool
 	// refers: directory → the files and directories that its kustomization refers
 	// to; referred are those of all.
 	refers   map[string][]string
@@ -75,7 +77,7 @@ func (r root) name(v variant) string {
 // survey looks through a directory. What cannot be looked into is a problem and
 // hides nothing else.
 func (b *builder) survey(ctx context.Context, dir string) (*survey, error) {
-	s := &survey{b: b, kustomizations: map[string]string{}, components: map[string]bool{},
+	s := &survey{b: b, kustomizations: map[string]string{}, components: map[string]bool{}, lists: map[string]bool{},
 		refers: map[string][]string{}, referred: map[string]bool{}, plugins: map[string]bool{}}
 	err := fs.WalkDir(b.root.FS(), dir, func(name string, entry fs.DirEntry, err error) error {
 		switch {
@@ -98,6 +100,9 @@ func (b *builder) survey(ctx context.Context, dir string) (*survey, error) {
 		return nil
 	})
 	if err != nil {
+		if errors.Is(err, errBounds) {
+			return nil, &fault{kind: ErrBuild, doing: "look through " + dir, cause: err}
+		}
 		return nil, buildError(dir, pathReason(err))
 	}
 	return s, nil
@@ -152,11 +157,11 @@ func isBare(top *os.Root) bool {
 }
 
 func (s *survey) directory(top, dir string, entry fs.DirEntry) error {
-	if dir != top && s.passed(dir, entry.Name()) {
+	if dir != top && (!s.b.gate.tracked.hasIn(dir) || s.passed(dir, entry.Name())) {
 		return fs.SkipDir
 	}
 	if s.visited++; s.visited > maxDirectories {
-		return fmt.Errorf("%w: more than %d directories; name those with pools", errBounds, maxDirectories)
+		return fmt.Errorf("%w: more than %d directories; name those with pools, or have `exclude` in %s leave out those without", errBounds, maxDirectories, policy.ConfigFile)
 	}
 	kustomization, err := kustomizationIn(s.b.root, dir)
 	if err != nil || kustomization == "" {
@@ -204,6 +209,7 @@ func (s *survey) references(dir, file string) {
 		return
 	}
 	s.components[dir] = k.Kind == types.ComponentKind
+	s.lists[dir] = onlyLists(data)
 	refer := func(name string) {
 		if name = path.Join(dir, name); name != dir {
 			s.referred[name], s.referred[s.b.real(name)] = true, true
@@ -228,6 +234,84 @@ func (s *survey) references(dir, file string) {
 	for i := range k.Replacements {
 		refer(k.Replacements[i].Path.Value)
 	}
+}
+
+// loose are the files that no kustomization refers to.
+func (s *survey) loose(files []string) []string {
+	return slices.DeleteFunc(slices.Clone(files), func(file string) bool { return s.referred[file] })
+}
+
+// dissolve takes kustomizations for none that only list what is applied one by one, to
+// render all at once: no cluster gets the whole of one. What such a kustomization lists
+// besides is what it would be without it. It says whether there was one.
+func (s *survey) dissolve(appliers []applier) bool {
+	gathers := func(dir string) bool {
+		return s.lists[dir] && !s.referred[dir] && !appliesPath(appliers, dir) && s.gathered(dir, appliers) > 1
+	}
+	all := len(s.order)
+	s.order = slices.DeleteFunc(s.order, func(dir string) bool {
+		if !gathers(dir) {
+			return false
+		}
+		delete(s.kustomizations, dir)
+		delete(s.refers, dir)
+		return true
+	})
+	if len(s.order) == all {
+		return false
+	}
+	s.referred = map[string]bool{}
+	for _, names := range s.refers {
+		for _, name := range names {
+			s.referred[name], s.referred[s.b.real(name)] = true, true
+		}
+	}
+	files := slices.Sorted(slices.Values(slices.Concat(s.plain, s.covered)))
+	s.plain, s.covered = nil, nil
+	for _, file := range files {
+		if s.covering(".", path.Dir(file)) == "" {
+			s.plain = append(s.plain, file)
+		} else {
+			s.covered = append(s.covered, file)
+		}
+	}
+	return true
+}
+
+// gathered counts the directories that a kustomization refers to, over others too, and
+// that are applied by themselves: those that appliers name, and where there is none the
+// clusters'.
+func (s *survey) gathered(dir string, appliers []applier) int {
+	found, seen := map[string]bool{}, map[string]bool{dir: true}
+	var look func(string)
+	look = func(dir string) {
+		for _, name := range s.refers[dir] {
+			switch {
+			case appliesPath(appliers, name) || len(appliers) == 0 && path.Dir(name) == "clusters":
+				found[name] = true
+			case !seen[name]:
+				seen[name] = true
+				look(name)
+			}
+		}
+	}
+	look(dir)
+	return len(found)
+}
+
+// onlyLists says whether a kustomization has no field but its resources, so that what
+// they render is what it renders.
+func onlyLists(data []byte) bool {
+	var fields map[string]yaml.Node
+	if yaml.Unmarshal(data, &fields) != nil {
+		return false
+	}
+	for name := range fields {
+		if !slices.Contains([]string{"apiVersion", "kind", "metadata", "resources", "bases"}, name) {
+			return false
+		}
+	}
+	return len(fields) > 0
 }
 
 // covering is the closest directory at or above dir, down from top, that has a
@@ -331,7 +415,7 @@ func within(dirs map[string]bool, name string) bool {
 // was read to tell. One beyond the bounds is nobody's. One that cannot be read is
 // ours where there are no overlays: there nothing else says what is fleet.
 func (s *survey) ours(file string) (size int64, ours bool) {
-	data, err := readBounded(s.b.root, file)
+	data, err := s.b.gate.read(file)
 	if err != nil {
 		return 0, len(s.kustomizations) == 0 && !errors.Is(err, errBounds)
 	}
@@ -370,14 +454,15 @@ func (b *builder) expand(ctx context.Context, paths []string) (roots []root, pro
 			if err != nil {
 				return nil, nil, err
 			}
-			if found, err = s.roots(ctx, clean); err != nil {
-				return nil, nil, err
-			}
 			appliers, err := b.appliers(ctx)
 			if err != nil {
 				return nil, nil, err
 			}
-			found = b.appliedRoots(together(found, appliers, clean), appliers, clean)
+			s.dissolve(appliers)
+			if found, err = s.roots(ctx, clean); err != nil {
+				return nil, nil, err
+			}
+			found = b.appliedRoots(b.together(found, appliers, clean), appliers, clean)
 			problems = append(problems, s.problems...)
 		}
 		for _, r := range found {

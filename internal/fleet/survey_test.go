@@ -82,6 +82,41 @@ func TestRoots(t *testing.T) {
 	}
 }
 
+// What only gathers clusters to render them all is no cluster: nothing applies it.
+func TestWhatGathersClustersIsNone(t *testing.T) {
+	clusters := map[string]string{
+		"clusters/eu/kustomization.yaml": "resources: [gpu.yaml]\n", "clusters/eu/gpu.yaml": basePool,
+		"clusters/us/kustomization.yaml": "resources: [gpu.yaml]\n", "clusters/us/gpu.yaml": basePool,
+		"hub/kustomization.yaml": "resources: [gpu.yaml]\n", "hub/gpu.yaml": hubPool,
+	}
+	both := []string{"clusters/eu: 1", "clusters/us: 1", "hub: 1"}
+	syncs := map[string]string{"boot/eu/sync.yaml": poolSync("fleet", "./clusters/eu", ""), "boot/us/sync.yaml": poolSync("fleet", "./clusters/us", "")}
+	flux := "apiVersion: kustomize.toolkit.fluxcd.io/v1\nkind: Kustomization\nmetadata: {name: %s, namespace: flux-system}\nspec: {path: ./clusters/%s}\n---\n"
+	for name, test := range map[string]struct {
+		more map[string]string
+		want []string
+	}{
+		"at the top, applied by hand": {with(map[string]string{"kustomization.yaml": "resources: [clusters/eu, clusters/us, hub]\n"}, syncs), append(slices.Clone(both), "boot/eu: 1", "boot/us: 1")},
+		"in the folder":               {with(map[string]string{"clusters/kustomization.yaml": "resources: [eu, us]\n"}, syncs), append(slices.Clone(both), "boot/eu: 1", "boot/us: 1")},
+		"two above each other":        {with(map[string]string{"clusters/kustomization.yaml": "resources: [eu, us]\n", "kustomization.yaml": "resources: [clusters, hub]\n"}, syncs), append(slices.Clone(both), "boot/eu: 1", "boot/us: 1")},
+		"applied by Flux": {map[string]string{"kustomization.yaml": "resources: [clusters/eu, clusters/us, hub]\n",
+			"flux.yaml": fmt.Sprintf(flux, "eu", "eu") + fmt.Sprintf(flux, "us", "us")}, both},
+		"nobody is known": {map[string]string{"kustomization.yaml": "resources: [clusters/eu, clusters/us, hub]\n"}, both},
+		"is applied itself": {map[string]string{"clusters/kustomization.yaml": "resources: [eu, us]\n", "boot/sync.yaml": poolSync("all", "./clusters", ""),
+			"boot/eu.yaml": poolSync("eu", "./clusters/eu", ""), "boot/us.yaml": poolSync("us", "./clusters/us", "")}, []string{"clusters: 1 failed", "hub: 1", "boot: 3", "clusters/us: 1", "clusters/eu: 1"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			report := check(t, with(maps.Clone(clusters), test.more))
+			got := rootsOf(report)
+			slices.Sort(got)
+			slices.Sort(test.want)
+			if !slices.Equal(got, test.want) {
+				t.Errorf("roots %q, want %q: %v", got, test.want, report.Problems)
+			}
+		})
+	}
+}
+
 // A build follows a symbolic link in the path of a PoolSync, and so does a check.
 func TestRootsOverLinks(t *testing.T) {
 	for name, test := range map[string]struct {
@@ -90,7 +125,7 @@ func TestRootsOverLinks(t *testing.T) {
 		want  []string
 	}{
 		"a kustomization":   {"./clusters/us", sound(), []string{"hub: 1", ".: 1", "clusters/us: 1"}},
-		"a plain directory": {"./clusters/us", map[string]string{"hub/p.yaml": hubPool, "clusters/eu/gpu.yaml": basePool}, []string{".: 1", "clusters/eu: 1", "hub: 1", "clusters/us: 1"}},
+		"a plain directory": {"./clusters/us", map[string]string{"hub/p.yaml": hubPool, "clusters/eu/gpu.yaml": basePool}, []string{".: 1", "hub: 1", "clusters/us: 1"}},
 		"below a link":      {"all/eu", with(sound(), map[string]string{"clusters/eu/sa.yaml": "# nothing\n"}), []string{"hub: 1", ".: 1", "all/eu: 1"}},
 		"a link to nothing": {"clusters/gone", sound(), []string{"clusters/eu: 1", "hub: 1", ".: 1"}},
 	} {

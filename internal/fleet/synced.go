@@ -13,20 +13,28 @@ import (
 	"cloop.dev/cloop/apis/v1alpha1"
 )
 
-// synced is what a PoolSync applies.
+// synced is what a PoolSync applies, or a Kustomization of Flux.
 type synced struct {
+	// flux tells a Kustomization of Flux from a PoolSync.
+	flux bool
+	// here: it reads this repository for sure.
+	here bool
 	// path is cleaned, and relative to the repository's root.
 	path string
 	// source is equal for PoolSyncs that read one repository.
 	source string
 	// url of the repository; empty where a source of Flux tells it.
 	url string
-	// namespace of what has none of its own.
+	// namespace of what has none of its own, or where it is forced of everything.
 	namespace string
+	forced    bool
 }
 
 func syncOf(obj *unstructured.Unstructured) *synced {
 	where, _, _ := unstructured.NestedString(obj.Object, "spec", "path")
+	if isFlux(obj) {
+		return fluxSyncOf(obj, where)
+	}
 	ref, _, _ := unstructured.NestedMap(obj.Object, "spec", "source", "git", "ref")
 	flux, _, _ := unstructured.NestedFieldNoCopy(obj.Object, "spec", "sourceRef")
 	address, _, _ := unstructured.NestedString(obj.Object, "spec", "source", "git", "url")
@@ -42,17 +50,54 @@ func syncOf(obj *unstructured.Unstructured) *synced {
 	return &synced{path: WithinRepository(where), source: string(source), url: address, namespace: obj.GetNamespace()}
 }
 
-// keepSyncs keeps the PoolSyncs of a root that has several, where they are of one
-// cluster. It keeps the objects of every root too, as far as a PoolSync applies
-// them. Of a root that is applied in several ways the first counts.
-func (r *rootChecker) keepSyncs() {
-	if _, again := r.applied[r.path]; again {
-		return
+// isFlux says whether an object is a Kustomization of Flux.
+func isFlux(obj *unstructured.Unstructured) bool {
+	gvk := obj.GroupVersionKind()
+	return gvk.Group == fluxGroup && gvk.Kind == "Kustomization"
+}
+
+func fluxSyncOf(obj *unstructured.Unstructured, where string) *synced {
+	kind, _, _ := unstructured.NestedString(obj.Object, "spec", "sourceRef", "kind")
+	name, _, _ := unstructured.NestedString(obj.Object, "spec", "sourceRef", "name")
+	namespace, _, _ := unstructured.NestedString(obj.Object, "spec", "sourceRef", "namespace")
+	// Another cluster may be applied to.
+	remote, _, _ := unstructured.NestedFieldNoCopy(obj.Object, "spec", "kubeConfig")
+	source, _ := json.Marshal([]any{"flux", kind, cmp.Or(namespace, obj.GetNamespace()), name, remote})
+	target, _, _ := unstructured.NestedString(obj.Object, "spec", "targetNamespace")
+	return &synced{flux: true, path: WithinRepository(where), source: string(source), namespace: cmp.Or(target, obj.GetNamespace()), forced: target != ""}
+}
+
+// readsThis says whether a sync of a root reads this repository: a Kustomization does
+// where it has the source by which Flux applies the root that it is in. Where that is
+// not known, or it is a PoolSync, it may.
+func (r *rootChecker) readsThis(sync *synced) (surely, maybe bool) {
+	if !sync.flux || r.appliers == nil {
+		return false, true
 	}
+	maybe = true
+	for i := range *r.appliers {
+		if a := &(*r.appliers)[i]; a.applies(r.path) && a.source != "" {
+			if a.source == sync.source {
+				return true, true
+			}
+			maybe = false
+		}
+	}
+	return false, maybe
+}
+
+// keepSyncs keeps the PoolSyncs and Kustomizations of a root that has several, where
+// they are of one cluster: of a root that is applied in several ways those of the
+// first. It keeps the objects of every root too, as far as a PoolSync applies them.
+func (r *rootChecker) keepSyncs() {
 	var syncs, objects []*facts
 	for _, f := range r.seen {
+		maybe := false
+		if f.sync != nil {
+			f.sync.here, maybe = r.readsThis(f.sync)
+		}
 		switch {
-		case f.sync != nil:
+		case maybe:
 			syncs = append(syncs, f)
 		case f.half != nil && !f.half.executor:
 			// HubPools are the hub's to read.
@@ -61,14 +106,30 @@ func (r *rootChecker) keepSyncs() {
 		objects = append(objects, f)
 	}
 	inOrder(objects)
+	if r.applied == nil {
+		r.applied = map[way][]*facts{}
+	}
+	_, again := r.applied[way{path: r.path}]
+	r.applied[way{r.path, r.by}] = objects
+	if again {
+		return
+	}
+	r.applied[way{path: r.path}] = objects
 	if len(syncs) > 1 && r.together {
 		inOrder(syncs)
 		r.syncs = append(r.syncs, syncs)
 	}
-	if r.applied == nil {
-		r.applied = map[string][]*facts{}
+}
+
+// way is a path, and the object that applies it; empty: whatever does.
+type way struct{ path, by string }
+
+// appliedBy are the objects of a path as a sync applies them.
+func (c *checker) appliedBy(sync *facts) []*facts {
+	if objects, ok := c.applied[way{sync.sync.path, sync.object}]; ok {
+		return objects
 	}
-	r.applied[r.path] = objects
+	return c.applied[way{path: sync.sync.path}]
 }
 
 func inOrder(objects []*facts) {
@@ -79,13 +140,13 @@ func inOrder(objects []*facts) {
 // them: bases that are somebody's root as well.
 const maxSyncRoots = 50
 
-// twice finds what two PoolSyncs of one cluster apply, and the hub pools that
+// twice finds what two PoolSyncs, or two Kustomizations of Flux, of one cluster apply, and the hub pools that
 // they serve twice. A nil builder looks at what was rendered already.
 func (c *checker) twice(ctx context.Context, b *builder) error {
 	extra := 0
 	for _, syncs := range c.syncs {
 		for _, sync := range syncs {
-			if _, ok := c.applied[sync.sync.path]; ok || b == nil || extra == maxSyncRoots {
+			if _, ok := c.applied[way{path: sync.sync.path}]; ok || b == nil || extra == maxSyncRoots {
 				continue
 			}
 			extra++
@@ -112,13 +173,15 @@ func (c *checker) renderFor(ctx context.Context, b *builder, name string) error 
 	if ctx.Err() != nil {
 		return ctx.Err()
 	}
-	c.applied[name] = nil
+	at := way{path: name}
+	c.applied[at] = nil
 	if err != nil {
 		return nil //nolint:nilerr // see above
 	}
 	for i := range out.objects {
 		if o := &out.objects[i]; !isKind(o.Object, v1alpha1.HubPoolKind) {
-			c.applied[name] = append(c.applied[name], &facts{identity: identity(o.Object), object: describe(o.Object), file: o.File, line: o.Line})
+			c.applied[at] = append(c.applied[at], &facts{identity: identity(o.Object), object: describe(o.Object), file: o.File, line: o.Line,
+				ours: o.Object.GroupVersionKind().Group == v1alpha1.GroupVersion.Group})
 		}
 	}
 	return nil
@@ -126,16 +189,19 @@ func (c *checker) renderFor(ctx context.Context, b *builder, name string) error 
 
 func (c *checker) compareSyncs(first, second *facts) {
 	applied, serving := map[string]bool{}, map[string]*facts{}
-	for _, f := range c.applied[first.sync.path] {
-		applied[f.in(first.sync.namespace)] = true
+	for _, f := range c.appliedBy(first) {
+		applied[f.in(first.sync)] = true
 		if f.half != nil && !f.half.unsure {
 			serving[f.half.serves()] = f
 		}
 	}
 	var both []*facts
-	for _, f := range c.applied[second.sync.path] {
-		if applied[f.in(second.sync.namespace)] {
-			both = append(both, f)
+	for _, f := range c.appliedBy(second) {
+		if applied[f.in(second.sync)] {
+			// Several teams may bring one namespace by Flux.
+			if f.ours || !second.sync.flux {
+				both = append(both, f)
+			}
 			continue
 		}
 		if f.half == nil || f.half.unsure {
@@ -155,10 +221,16 @@ func (c *checker) compareSyncs(first, second *facts) {
 	c.find(second.subject, second.problem(RuleObjectInTwoSyncs, "spec.path", fmt.Sprintf("%s%s is applied by %s (%s:%d) too", both[0].object, more, first.object, first.file, first.line)))
 }
 
-// in is the object's identity in a cluster whose PoolSync gives it a namespace
-// where it has none.
-func (f *facts) in(namespace string) string {
-	return strings.Replace(f.identity, "||", "|"+namespace+"|", 1)
+// in is the object's identity in a cluster to which a sync applies it, which gives it
+// a namespace where it has none.
+func (f *facts) in(sync *synced) string {
+	if sync.forced {
+		if parts := strings.Split(f.identity, "|"); len(parts) == 4 {
+			parts[2] = sync.namespace
+			return strings.Join(parts, "|")
+		}
+	}
+	return strings.Replace(f.identity, "||", "|"+sync.namespace+"|", 1)
 }
 
 // serves is equal for ExecutorPools that would serve one hub pool.

@@ -5,6 +5,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"cloop.dev/cloop/internal/fleet/fleettest"
 )
 
 func syncing(name, path, url string) string {
@@ -20,6 +22,50 @@ spec:
 
 func remote(url string) string {
 	return "[core]\n\tbare = false\n[remote \"origin\"]\n\turl = " + url + "\n[submodule \"x\"]\n\turl = https://git.example.com/other\n"
+}
+
+// What Flux applies to one cluster is held to the same as what PoolSyncs do.
+func TestCheckOfSeveralKustomizations(t *testing.T) {
+	flux := func(name, path, more string) string {
+		return "apiVersion: kustomize.toolkit.fluxcd.io/v1\nkind: Kustomization\nmetadata: {name: " + name + ", namespace: flux-system}\nspec:\n  path: " + path + "\n  sourceRef: {kind: GitRepository, name: fleet}\n" + more + "---\n"
+	}
+	other := func(text string) string { return strings.Replace(text, "name: fleet}", "name: other}", 1) }
+	in := func(namespace string) string {
+		return strings.Replace(basePool, "name: gpu\n", "name: gpu\n  namespace: "+namespace+"\n", 1)
+	}
+	shared := "---\napiVersion: v1\nkind: Namespace\nmetadata: {name: shared}\n"
+	for name, test := range map[string]struct {
+		apps    string
+		changes map[string]string
+		want    []string
+	}{
+		"one hub pool":         {flux("a", "./apps/a", "") + flux("b", "./apps/b", ""), nil, []string{"duplicate-pool apps/b/gpu.yaml:5:3 metadata.name"}},
+		"one object":           {flux("a", "./apps/a", "") + flux("b", "./apps/b", ""), map[string]string{"apps/b/gpu.yaml": in("a")}, []string{"object-in-two-syncs clusters/eu/apps.yaml:12:3 spec.path"}},
+		"one namespace":        {flux("a", "./apps/a", "") + flux("b", "./apps/b", ""), map[string]string{"apps/a/gpu.yaml": in("a") + shared, "apps/b/gpu.yaml": strings.TrimPrefix(shared, "---\n")}, nil},
+		"one path, two places": {flux("a", "./apps/a", "  targetNamespace: first\n") + flux("b", "./apps/a", "  targetNamespace: second\n"), map[string]string{"apps/b/gpu.yaml": fleettest.Removed}, []string{"duplicate-pool apps/a/gpu.yaml:5:3 metadata.name"}},
+		"one path, two pools": {flux("a", "./apps/a", "  postBuild: {substitute: {POOL: gpu, NS: first}}\n") + flux("b", "./apps/a", "  postBuild: {substitute: {POOL: other, NS: second}}\n"),
+			map[string]string{"apps/a/gpu.yaml": strings.Replace(in("${NS}"), "name: gpu\n", "name: ${POOL}\n", 1), "apps/b/gpu.yaml": fleettest.Removed, "hub/other.yaml": strings.Replace(hubPool, "name: gpu", "name: other", 1)}, nil},
+		"another cluster":        {flux("a", "./apps/a", "") + flux("b", "./apps/b", "  kubeConfig: {secretRef: {name: us}}\n"), nil, nil},
+		"another repository":     {flux("a", "./apps/a", "") + other(flux("b", "./apps/b", "")), nil, nil},
+		"a path that is nowhere": {flux("a", "./apps/a", "") + flux("b", "./nowhere", ""), map[string]string{"apps/b/gpu.yaml": fleettest.Removed}, []string{"path-not-found clusters/eu/apps.yaml:12:3 spec.path"}},
+		"nowhere in another one": {flux("a", "./apps/a", "") + other(flux("b", "./nowhere", "")), map[string]string{"apps/b/gpu.yaml": fleettest.Removed}, nil},
+	} {
+		t.Run(name, func(t *testing.T) {
+			files := map[string]string{
+				"clusters/eu/flux-system/sync.yaml": flux("flux-system", "./clusters/eu", ""), "clusters/eu/apps.yaml": test.apps,
+				"apps/a/gpu.yaml": in("a"), "apps/b/gpu.yaml": in("b"), "hub/gpu.yaml": hubPool,
+			}
+			for name, content := range test.changes {
+				if files[name] = content; content == fleettest.Removed {
+					delete(files, name)
+				}
+			}
+			report := check(t, files)
+			if got := places(report); !slices.Equal(got, test.want) && len(got)+len(test.want) > 0 {
+				t.Errorf("problems\n%v\nwant\n%v\n%v", got, test.want, report.Problems)
+			}
+		})
+	}
 }
 
 func TestCheckOfSeveralPoolSyncs(t *testing.T) {

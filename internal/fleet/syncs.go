@@ -16,15 +16,17 @@ import (
 	"cloop.dev/cloop/schemas"
 )
 
-// applier is an object of the repository that has a path applied: a PoolSync, or
-// a Kustomization of Flux.
+// applier is an object of the repository that has a path applied: a PoolSync, a
+// Kustomization of Flux, or an Application of Argo CD.
 type applier struct {
 	// object names it, and in is the root or plain file that has it.
 	object, in string
-	// sync tells a PoolSync from a Kustomization of Flux.
+	// sync tells a PoolSync from the others.
 	sync bool
 	// path is cleaned, and relative to the repository's root.
 	path string
+	// source is as a synced has it; empty for Argo CD.
+	source string
 	// plain: the path is a directory without a kustomization, all below which is
 	// applied as one.
 	plain bool
@@ -39,11 +41,43 @@ func WithinRepository(name string) string {
 	return cmp.Or(strings.TrimPrefix(path.Clean("/"+name), "/"), ".")
 }
 
-const fluxGroup = "kustomize.toolkit.fluxcd.io"
+const (
+	fluxGroup = "kustomize.toolkit.fluxcd.io"
+	argoGroup = "argoproj.io"
+)
 
 // namesApplier says whether a text may define an applier.
 func namesApplier(data []byte) bool {
-	return bytes.Contains(data, []byte(v1alpha1.PoolSyncKind)) && bytes.Contains(data, []byte(v1alpha1.Group)) || bytes.Contains(data, []byte(fluxGroup))
+	return bytes.Contains(data, []byte(v1alpha1.PoolSyncKind)) && bytes.Contains(data, []byte(v1alpha1.Group)) ||
+		bytes.Contains(data, []byte(fluxGroup)) || bytes.Contains(data, []byte(argoGroup))
+}
+
+// argoAppliers are the paths that an Application of Argo CD has applied. The paths of
+// an ApplicationSet are made of what it finds: that of its template says at least that
+// Argo CD applies.
+func argoAppliers(obj *unstructured.Unstructured, in string) (found []applier) {
+	spec := []string{"spec"}
+	switch obj.GetKind() {
+	case "Application":
+	case "ApplicationSet":
+		spec = []string{"spec", "template", "spec"}
+	default:
+		return nil
+	}
+	at := func(source map[string]any) {
+		if where, _, _ := unstructured.NestedString(source, "path"); where != "" {
+			found = append(found, applier{object: describe(obj), in: in, path: WithinRepository(where)})
+		}
+	}
+	source, _, _ := unstructured.NestedMap(obj.Object, append(spec, "source")...)
+	at(source)
+	several, _, _ := unstructured.NestedSlice(obj.Object, append(spec, "sources")...)
+	for _, source := range several {
+		if source, ok := source.(map[string]any); ok {
+			at(source)
+		}
+	}
+	return found
 }
 
 // appliers finds those that the repository defines: in plain files, and in what
@@ -69,18 +103,23 @@ func (b *builder) findAppliers(ctx context.Context) ([]applier, error) {
 	if err != nil {
 		return nil, err
 	}
-	var found []applier
-	for _, file := range s.plain {
-		data, err := readBounded(b.root, file)
-		if err != nil || !namesApplier(data) {
-			continue
-		}
-		part := parsed(file, data)
-		b.unsure = b.unsure || part.lost
-		for i := range part.objects {
-			found = part.objects[i].applier(found, file)
-		}
+	found, err := b.appliersIn(ctx, s)
+	if err != nil {
+		return nil, err
 	}
+	// Those that lie below what only gathers are none before it is known to.
+	below, _ := b.defined(s.loose(s.covered))
+	for err == nil && s.dissolve(slices.Concat(found, below)) {
+		// There are other roots now.
+		found, err = b.appliersIn(ctx, s)
+	}
+	return found, err
+}
+
+// appliersIn are those in the plain files of a survey, and in what its roots render.
+func (b *builder) appliersIn(ctx context.Context, s *survey) ([]applier, error) {
+	found, lost := b.defined(s.plain)
+	b.unsure = b.unsure || lost
 	for _, dir := range s.order {
 		if s.components[dir] || s.referred[dir] || !s.reaches(dir, map[string]bool{}, namesApplier) {
 			continue
@@ -96,6 +135,23 @@ func (b *builder) findAppliers(ctx context.Context) ([]applier, error) {
 		b.keep(dir, out)
 	}
 	return found, nil
+}
+
+// defined are the appliers that files define as they are; lost says that there may be
+// more.
+func (b *builder) defined(files []string) (found []applier, lost bool) {
+	for _, file := range files {
+		data, err := b.gate.read(file)
+		if err != nil || !namesApplier(data) {
+			continue
+		}
+		part := parsed(file, data)
+		lost = lost || part.lost
+		for i := range part.objects {
+			found = part.objects[i].applier(found, file)
+		}
+	}
+	return found, lost
 }
 
 // maxKept bounds how many objects are kept of what was rendered in search of
@@ -132,14 +188,14 @@ func (s *survey) reaches(dir string, seen map[string]bool, has func([]byte) bool
 		return false
 	}
 	seen[dir] = true
-	if data, err := readBounded(s.b.root, s.kustomizations[dir]); err == nil && has(data) {
+	if data, err := s.b.gate.read(s.kustomizations[dir]); err == nil && has(data) {
 		return true
 	}
 	return slices.ContainsFunc(s.refers[dir], func(name string) bool {
 		if _, ok := s.kustomizations[name]; ok {
 			return s.reaches(name, seen, has)
 		}
-		data, err := readBounded(s.b.root, name)
+		data, err := s.b.gate.read(name)
 		return err == nil && has(data)
 	})
 }
@@ -149,13 +205,15 @@ func (o *renderedObject) applier(others []applier, in string) []applier {
 	obj, values, from := o.Object, []string{"spec", "substitute", "vars"}, []string{"spec", "substitute"}
 	switch gvk := obj.GroupVersionKind(); {
 	case isKind(obj, v1alpha1.PoolSyncKind):
-	case gvk.Group == fluxGroup && gvk.Kind == "Kustomization":
+	case isFlux(obj):
 		values, from = []string{"spec", "postBuild", "substitute"}, []string{"spec", "postBuild"}
+	case gvk.Group == argoGroup:
+		return append(others, argoAppliers(obj, in)...)
 	default:
 		return others
 	}
 	where, _, _ := unstructured.NestedString(obj.Object, "spec", "path")
-	found := applier{object: describe(obj), in: in, path: WithinRepository(where), sync: isKind(obj, v1alpha1.PoolSyncKind)}
+	found := applier{object: describe(obj), in: in, path: WithinRepository(where), sync: isKind(obj, v1alpha1.PoolSyncKind), source: syncOf(obj).source}
 	if _, substitutes, _ := unstructured.NestedMap(obj.Object, from...); substitutes {
 		found.variables = &Variables{values: map[string]variable{}}
 		texts, _, _ := unstructured.NestedStringMap(obj.Object, values...)
@@ -168,6 +226,11 @@ func (o *renderedObject) applier(others []applier, in string) []applier {
 	return append(others, found)
 }
 
+// appliesPath says whether one of the appliers names a path.
+func appliesPath(appliers []applier, path string) bool {
+	return slices.ContainsFunc(appliers, func(a applier) bool { return a.path == path })
+}
+
 // applies says whether it has a root applied.
 func (a *applier) applies(root string) bool {
 	return a.path == root || a.plain && strings.HasPrefix(root, a.path+"/")
@@ -177,11 +240,11 @@ func (a *applier) applies(root string) bool {
 type applicant int
 
 const (
-	// anybody: the repository has no PoolSync and no Kustomization of Flux.
+	// anybody: the repository has no applier.
 	anybody applicant = iota
 	// poolSync: a PoolSync of the repository.
 	poolSync
-	// another: Flux, or somebody by hand, since nothing of the repository does.
+	// another: Flux, Argo CD, or somebody by hand, since nothing of the repository does.
 	another
 )
 
@@ -201,29 +264,6 @@ func applicantOf(appliers []applier, root string) applicant {
 // would apply it. Who has Flux's own objects in a repository has Flux apply them.
 func (a applicant) refuses(group string) bool {
 	return a == poolSync || a == anybody && !strings.HasSuffix(group, ".toolkit.fluxcd.io")
-}
-
-// bearOthers makes warnings of the remote bases and charts of a root that is another
-// team's: nothing of cloop.dev is in it, as far as the repository tells, and in a
-// repository whose PoolSyncs are known none applies it. Flux may apply such.
-func (c *checker) bearOthers(ctx context.Context, b *builder, at root, out *rendering) error {
-	remote := func(p schemas.Problem) bool { return p.Rule == RuleRemoteReference }
-	if !slices.ContainsFunc(out.problems, remote) || c.applicantOf(at.path) != another {
-		return nil
-	}
-	s, err := b.surveyAll(ctx)
-	if err != nil {
-		return err
-	}
-	if s.reaches(at.path, map[string]bool{}, ourDocument.Match) {
-		return nil
-	}
-	for i := range out.problems {
-		if remote(out.problems[i]) {
-			out.problems[i].Severity = schemas.SeverityWarning
-		}
-	}
-	return nil
 }
 
 // variant is one way in which a root is applied.
@@ -279,7 +319,7 @@ func (b *builder) appliedRoots(roots []root, appliers []applier, top string) []r
 		if err != nil || kustomization == "" {
 			continue
 		}
-		if real := b.real(a.path); real != a.path && !slices.ContainsFunc(appliers, func(other applier) bool { return other.path == real }) {
+		if real := b.real(a.path); real != a.path && !appliesPath(appliers, real) {
 			roots = slices.DeleteFunc(roots, func(r root) bool { return r.path == real })
 		}
 		roots = append(roots, root{path: clean, kustomization: kustomization})
@@ -299,7 +339,7 @@ func (b *builder) real(name string) string {
 // together makes one root of what lies in a plain directory that is applied as
 // one, and keeps that out of the plain directories above. Whatever applies the
 // whole of a repository may mean another one, so that takes in no kustomization.
-func together(roots []root, appliers []applier, top string) []root {
+func (b *builder) together(roots []root, appliers []applier, top string) []root {
 	for _, a := range appliers {
 		if !a.plain || top != "." && a.path != top && !strings.HasPrefix(a.path, top+"/") {
 			continue
@@ -308,12 +348,16 @@ func together(roots []root, appliers []applier, top string) []root {
 			continue
 		}
 		kept := make([]root, 0, len(roots)+1)
+		real := b.real(a.path)
 		for _, r := range roots {
 			switch {
 			case r.path == a.path:
 				continue
+			case r.path == real && r.kustomization == "" && !appliesPath(appliers, real):
+				// It is this one, over a symbolic link.
+				continue
 			case a.path == "." || strings.HasPrefix(r.path, a.path+"/"):
-				if !slices.ContainsFunc(appliers, func(other applier) bool { return other.path == r.path }) {
+				if !appliesPath(appliers, r.path) {
 					continue
 				}
 			case !r.applied && (r.path == "." || strings.HasPrefix(a.path, r.path+"/")):

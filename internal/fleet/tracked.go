@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"path"
 	"path/filepath"
 	"strings"
 	"sync"
@@ -27,19 +28,32 @@ var (
 // and clusters see. A nil Tracked has all.
 type Tracked struct {
 	files map[string]bool
+	// dirs that have some of the files, at any depth.
+	dirs map[string]bool
+}
+
+func newTracked() *Tracked {
+	return &Tracked{files: map[string]bool{}, dirs: map[string]bool{".": true}}
+}
+
+func (t *Tracked) add(name string) {
+	t.files[name] = true
+	for dir := path.Dir(name); !t.dirs[dir]; dir = path.Dir(dir) {
+		t.dirs[dir] = true
+	}
 }
 
 // ReadTracked reads what Git tracks in the work tree at dir, from its index, or with
 // the git program where that has a form that only it reads.
 func ReadTracked(ctx context.Context, dir string) (*Tracked, error) {
-	t := &Tracked{files: map[string]bool{}}
+	t := newTracked()
 	file, err := os.Open(filepath.Join(dir, ".git", "index"))
 	if err == nil {
 		defer func() { _ = file.Close() }()
 		read := &gitindex.Index{}
 		if err = gitindex.NewDecoder(file).Decode(read); err == nil {
 			for _, entry := range read.Entries {
-				t.files[entry.Name] = true
+				t.add(entry.Name)
 			}
 			return t, nil
 		}
@@ -50,7 +64,7 @@ func ReadTracked(ctx context.Context, dir string) (*Tracked, error) {
 		return nil, fmt.Errorf("tell what Git tracks in %s: %w: check a clone of the repository, or give --untracked to read every file", dir, errors.Join(err, failed))
 	}
 	for name := range bytes.SplitSeq(listed, []byte{0}) {
-		t.files[string(name)] = true
+		t.add(string(name))
 	}
 	return t, nil
 }
@@ -58,10 +72,15 @@ func ReadTracked(ctx context.Context, dir string) (*Tracked, error) {
 // has says whether a file, relative to the repository, is tracked.
 func (t *Tracked) has(name string) bool { return t == nil || t.files[name] }
 
+// hasIn says whether a directory, relative to the repository, has a tracked file. A
+// submodule is tracked as a file is.
+func (t *Tracked) hasIn(dir string) bool { return t == nil || t.dirs[dir] || t.files[dir] }
+
 // gate says which files of a repository are read. It is safe for concurrent use, and
 // takes directories for what they were when they were first met.
 type gate struct {
-	top string
+	top  string
+	root *os.Root
 	// tracked: see Checking.
 	tracked *Tracked
 
@@ -70,7 +89,17 @@ type gate struct {
 	dirs map[string]string
 }
 
-func newGate(top string) *gate { return &gate{top: top, dirs: map[string]string{}} }
+func newGate(top string, root *os.Root) *gate {
+	return &gate{top: top, root: root, dirs: map[string]string{}}
+}
+
+// read reads a file of the repository, relative to it, within the bounds.
+func (g *gate) read(name string) ([]byte, error) {
+	if err := g.refuse(filepath.Join(g.top, filepath.FromSlash(name))); err != nil {
+		return nil, err
+	}
+	return readBounded(g.root, name)
+}
 
 // real is where an absolute path leads to over symbolic links: itself where that is
 // nowhere. Looking at each directory once is a small part of looking at all of a path

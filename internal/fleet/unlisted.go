@@ -33,7 +33,7 @@ func (s *survey) unlisted(ctx context.Context, broken map[string]bool) ([]schema
 		if mentioned[file] || isKustomization(file) || searched > maxSearched || broken[s.kustomizations[s.covering(".", path.Dir(file))]] {
 			continue
 		}
-		data, err := readBounded(s.b.root, file)
+		data, err := s.b.gate.read(file)
 		searched += int64(len(data))
 		if err != nil || !bytes.Contains(data, []byte("cloop.dev/")) {
 			continue
@@ -85,7 +85,7 @@ type mentions struct {
 const maxMentions = 3
 
 func (m *mentions) file(name, dir string, depth int) {
-	if data, err := readBounded(m.s.b.root, name); err == nil {
+	if data, err := m.s.b.gate.read(name); err == nil {
 		m.text(data, dir, depth)
 	}
 }

@@ -257,6 +257,9 @@ func (c *comparison) differ(name string, of both) Overlay {
 		if r.unresolved != "" {
 			c.report.note("%s: %s; give values with --substitute", name, r.unresolved)
 		}
+		if r.unread != "" {
+			c.report.note("%s: %s, so what comes of it is not compared", name, r.unread)
+		}
 	}
 	if len(out.Failures) > 0 {
 		return out
@@ -306,8 +309,9 @@ type rendering struct {
 	found bool
 	// failure is why it could not be rendered.
 	failure *Failure
-	// unresolved says which variable has no value; empty where all have.
-	unresolved string
+	// unresolved says which variable has no value; empty where all have. unread says
+	// what of it, which is another team's, is elsewhere.
+	unresolved, unread string
 }
 
 // revision is one of the two that are compared.
@@ -365,7 +369,10 @@ func (r *rendering) take(revision string, from *fleet.Rendering) {
 		return p.Rule == fleet.RuleUnresolvedVariable
 	})
 	r.found = true
-	if len(problems) == 0 {
+	if !slices.ContainsFunc(problems, func(p schemas.Problem) bool { return p.Severity == schemas.SeverityError }) {
+		for _, p := range problems {
+			r.unread = secret.Redact(bounded(p.Message))
+		}
 		r.objects = indexed(from.Objects)
 		return
 	}
