@@ -12,6 +12,8 @@ type Options struct {
 	RESTConfig *rest.Config
 	// MetricsAddr and HealthAddr are HOST:PORT; "0" serves nothing.
 	MetricsAddr, HealthAddr string
+	// WebhookAddr is HOST:PORT where forges tell of pushes; "0" or empty: nowhere.
+	WebhookAddr string
 	// LeaderElect has the process act only while it holds its Lease.
 	LeaderElect bool
 	// AllowedHubs are URLs or hosts that a pool may name; empty: any https hub.

@@ -121,6 +121,9 @@ func addPoolSync(mgr ctrl.Manager, opts Options, recorder record.EventRecorder, 
 	r.sources = &sourceWatches{
 		mgr: mgr, controller: made, handle: handler.EnqueueRequestsFromMapFunc(r.followers), caches: map[string]cache.Cache{}, watched: map[string]bool{},
 	}
+	if err := addReceiver(mgr, opts, r.client, r.live, c); err != nil {
+		return err
+	}
 	// Who leads, and has read the PoolSyncs into the cache, knows which there are.
 	err = mgr.Add(manager.RunnableFunc(func(ctx context.Context) error {
 		r.sweepClones(ctx, opts.Namespace)

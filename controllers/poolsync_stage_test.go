@@ -36,6 +36,8 @@ type syncStage struct {
 	// name is the PoolSync's.
 	name  string
 	clock clock.PassiveClock
+	// webhookAddr is where forges tell of pushes; empty: nowhere.
+	webhookAddr string
 	stop  func()
 }
 
@@ -116,7 +118,7 @@ func (s *syncStage) startController() {
 	s.t.Helper()
 	opts := Options{
 		Controllers: []string{poolSyncController}, Namespace: s.ns, RESTConfig: s.config, CacheDir: s.cache,
-		MetricsAddr: "0", HealthAddr: "0",
+		MetricsAddr: "0", HealthAddr: "0", WebhookAddr: s.webhookAddr,
 	}
 	config := restConfigOf(opts)
 	config.UserAgent = s.agent()

@@ -128,8 +128,18 @@ type GitSource struct {
 	// `known_hosts` and, where the key is encrypted, `identity.password` or
 	// `password`.
 	SecretRef *LocalObjectReference `json:"secretRef,omitempty"`
+	// Webhook has the forge tell of pushes. Nil: nobody is listened to.
+	Webhook *GitWebhook `json:"webhook,omitempty"`
 	// Verify applies only what somebody known has signed. Nil: anything.
 	Verify *GitVerification `json:"verify,omitempty"`
+}
+
+// GitWebhook is a forge that tells of pushes.
+type GitWebhook struct {
+	// Forge is "github", "gitlab" or "gitea".
+	Forge string `json:"forge"`
+	// SecretRef names what the forge signs with.
+	SecretRef SecretKeyRef `json:"secretRef"`
 }
 
 // What of a Git repository must be signed.

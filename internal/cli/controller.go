@@ -75,6 +75,7 @@ Each wants a namespace, an account and a Lease of its own.`,
 	flags.BoolVar(&o.LeaderElect, "leader-elect", false, "act only while holding the Lease, so that replicas can stand by")
 	flags.StringVar(&o.MetricsAddr, "metrics-addr", ":8080", "`HOST:PORT` of /metrics; 0: none")
 	flags.StringVar(&o.HealthAddr, "health-addr", ":8081", "`HOST:PORT` of /healthz and /readyz; 0: none")
+	flags.StringVar(&o.WebhookAddr, "webhook-addr", "0", "`HOST:PORT` where forges tell a poolsync controller of pushes, as http; 0: nowhere")
 	flags.StringVar(&o.CacheDir, "cache-dir", "", "`DIR` for clones of fleet repositories (default: below the temporary directory)")
 	return cmd
 }

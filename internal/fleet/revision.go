@@ -27,6 +27,19 @@ func (r Ref) String() string {
 	}
 }
 
+// Full is the reference whose pushes matter, such as refs/heads/main; empty where those
+// of any may.
+func (r Ref) Full() string {
+	switch {
+	case r.Commit != "" || r.Semver != "":
+		return ""
+	case r.Tag != "":
+		return plumbing.NewTagReferenceName(r.Tag).String()
+	default:
+		return plumbing.NewBranchReferenceName(branchOf(r)).String()
+	}
+}
+
 func branchOf(r Ref) string { return cmp.Or(r.Branch, "main") }
 
 // Revision is what a ref named when it was resolved.

@@ -94,7 +94,7 @@ func (p *poster) say(record hubv1.Sync, err error) {
 		Revision: record.LastAttemptedRevision, Context: "cloop/" + p.config.Status.Name,
 		Link: p.config.Status.Link,
 	}
-	if branch, is := strings.CutPrefix(followed(p.config), "refs/heads/"); is {
+	if branch, is := strings.CutPrefix(p.config.Ref.Full(), "refs/heads/"); is {
 		s.Branch = branch
 	}
 	if s.Link == "" {

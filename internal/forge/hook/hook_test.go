@@ -1,4 +1,4 @@
-package hub_test
+package hook_test
 
 import (
 	"encoding/json"
@@ -9,8 +9,10 @@ import (
 	"time"
 
 	"cloop.dev/cloop/internal/forge"
-	"cloop.dev/cloop/internal/hub"
+	"cloop.dev/cloop/internal/forge/hook"
 )
+
+const webhookSecret = "0123456789abcdef0123456789abcdef"
 
 func TestTheRefOfAPush(t *testing.T) {
 	long := strings.Repeat("a", 1000)
@@ -29,7 +31,7 @@ func TestTheRefOfAPush(t *testing.T) {
 		{"application/json", `{"a":` + strings.Repeat("[", 60_000), ""},
 		{"", "", ""},
 	} {
-		if got := hub.PushedRef(c.kind, []byte(c.data)); got != c.want {
+		if got := hook.PushedRef(c.kind, []byte(c.data)); got != c.want {
 			t.Errorf("%s %.60s: %q, want %q", c.kind, c.data, got, c.want)
 		}
 	}
@@ -39,7 +41,7 @@ func FuzzPushedRef(f *testing.F) {
 	f.Add("application/json", []byte(`{"ref":"refs/heads/main","before":"x"}`))
 	f.Add("application/x-www-form-urlencoded", []byte("payload=%7B%22ref%22%3A%22refs%2Fheads%2Fmain%22%7D"))
 	f.Fuzz(func(t *testing.T, kind string, data []byte) {
-		ref := hub.PushedRef(kind, data)
+		ref := hook.PushedRef(kind, data)
 		var whole map[string]json.RawMessage
 		if ref == "" || json.Unmarshal(data, &whole) != nil || strings.Count(string(data), `ref`) != 1 {
 			return
@@ -64,7 +66,7 @@ func FuzzGenuine(f *testing.F) {
 		}
 		header.Set("Webhook-Id", id)
 		header.Set("Webhook-Timestamp", stamp)
-		genuine, err := hub.Genuine(forge.Kind(kind), text, header, body, now)
+		genuine, err := hook.Genuine(forge.Kind(kind), text, header, body, now)
 		// Nobody guesses an HMAC; GitLab's token is the secret itself.
 		if err == nil && genuine && (kind != string(forge.GitLab) || signature != text) {
 			t.Errorf("%s takes %q of %q for genuine", kind, signature, body)
