@@ -70,6 +70,9 @@ type Problem struct {
 	Source *Provenance `json:"source,omitempty"`
 	// Offset is set with CodeLogOffset: the offset to go on from.
 	Offset *int64 `json:"offset,omitempty"`
+	// Unchanged is set with a failure of the hub's own (5xx) that is known to have
+	// changed nothing: it need not be looked for.
+	Unchanged bool `json:"unchanged,omitempty"`
 	// RetryAfterSeconds is set where that is known, as the header Retry-After.
 	RetryAfterSeconds int `json:"retryAfterSeconds,omitempty"`
 }

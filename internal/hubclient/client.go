@@ -269,10 +269,15 @@ func (c *Client) do(ctx context.Context, in call, out any) error {
 	unknown := false
 	for failures := 0; ; failures++ {
 		err := c.once(ctx, in, out)
+		if unknown && out == nil && in.method == http.MethodDelete && isGone(err) {
+			return nil // by the try whose answer was lost
+		}
 		unknown = unknown || maybeMade(in, err)
 		switch {
-		case err == nil || definite(err):
-			return err
+		case err == nil, definite(err) && (!unknown || keyed(ctx)):
+			return err // what the key had made would have been the answer
+		case definite(err):
+			return unknownOutcome{err}
 		case unknown && in.again(ctx) && failures+1 < c.retry.Tries && pause(ctx, retry.Spread(retry.After(failures, c.retry.First, c.retry.Last))):
 		case unknown:
 			return unknownOutcome{err}
@@ -283,9 +288,18 @@ func (c *Client) do(ctx context.Context, in call, out any) error {
 }
 
 // again says whether the call may reach the hub twice without harm.
-func (in call) again(ctx context.Context) bool {
+func (in call) again(ctx context.Context) bool { return in.repeatable || keyed(ctx) }
+
+// keyed says whether calls under the context carry an Idempotency-Key.
+func keyed(ctx context.Context) bool {
 	key, _ := ctx.Value(idempotencyKey{}).(string)
-	return in.repeatable || key != ""
+	return key != ""
+}
+
+// isGone says that the hub has no such thing.
+func isGone(err error) bool {
+	var problem *hubv1.Problem
+	return errors.As(err, &problem) && problem.Code == hubv1.CodeNotFound
 }
 
 // definite says of a failed call that it does not help to send it again: the hub
@@ -293,7 +307,7 @@ func (in call) again(ctx context.Context) bool {
 func definite(err error) bool {
 	var problem *hubv1.Problem
 	if errors.As(err, &problem) {
-		return problem.Status < http.StatusInternalServerError
+		return problem.Status < http.StatusInternalServerError || problem.Unchanged
 	}
 	var certificate *tls.CertificateVerificationError
 	return !errors.Is(err, ErrUnavailable) || errors.Is(err, ErrPinMismatch) || errors.As(err, &certificate)

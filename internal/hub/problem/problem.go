@@ -71,6 +71,14 @@ func New(code hubv1.Code, format string, args ...any) *hubv1.Problem {
 	}
 }
 
+// Refusal is New for a failure of the hub's own that is known to have changed
+// nothing.
+func Refusal(code hubv1.Code, format string, args ...any) *hubv1.Problem {
+	p := New(code, format, args...)
+	p.Unchanged = true
+	return p
+}
+
 // OfStatus is the code that stands for an HTTP status where nothing more is
 // known.
 func OfStatus(status int) hubv1.Code {

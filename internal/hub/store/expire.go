@@ -57,7 +57,22 @@ func expireLeases(tx *Tx) error {
 			return tx.retired(actorHub, r, "it was let go and did not say goodbye")
 		}
 		silent := tx.store.Limits.Lease + tx.store.Limits.Margin
-		return tx.runnerLost(actorHub, r, fmt.Sprintf("the runner was silent for %s", silent))
+		run, held, err := heldRun(tx.ctx, tx, r.ID)
+		if err != nil {
+			return err
+		}
+		if held && run.recalled {
+			// It may have spoken all the time: its lease was not renewed.
+			return tx.runnerLost(actorHub, r, fmt.Sprintf("it was to let go of its run and did not say goodbye within %s", silent))
+		}
+		said, err := r.saidEnd()
+		if err != nil {
+			return err
+		}
+		if err := tx.runnerLost(actorHub, r, fmt.Sprintf("the runner was silent for %s", silent)); err != nil || !held || r.podEnd == "" || said.Spoke {
+			return err
+		}
+		return tx.cause(actorHub, r, said.GoneRequest)
 	})
 }
 

@@ -66,7 +66,7 @@ func (tx *Tx) held(project string, source Source) error {
 	if source.Requirements == nil {
 		asks = "may ask something of its runners, which nobody could read"
 	}
-	p := problem.New(hubv1.CodeMemberTooOld, "project %s %s, and a member of the hub of build %s would hand its run to any", project, asks, strings.Join(builds, " and "))
+	p := problem.Refusal(hubv1.CodeMemberTooOld, "project %s %s, and a member of the hub of build %s would hand its run to any", project, asks, strings.Join(builds, " and "))
 	p.RetryAfterSeconds = retryMember
 	return p
 }

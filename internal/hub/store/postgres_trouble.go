@@ -66,11 +66,11 @@ func lost(err error) bool {
 func refusal(e *pgconn.PgError) *hubv1.Problem {
 	switch e.Code {
 	case "53100":
-		return problem.New(hubv1.CodeStorageUnavailable, "the disk of the hub's database is full, so it can change nothing")
+		return problem.Refusal(hubv1.CodeStorageUnavailable, "the disk of the hub's database is full, so it can change nothing")
 	case "55P03":
-		return problem.New(hubv1.CodeStorageUnavailable, "another hub keeps the hub's database for itself")
+		return problem.Refusal(hubv1.CodeStorageUnavailable, "another hub keeps the hub's database for itself")
 	case "25006":
-		return problem.New(hubv1.CodeStorageUnavailable, "the hub's database may only be read: it is a standby, or made so")
+		return problem.Refusal(hubv1.CodeStorageUnavailable, "the hub's database may only be read: it is a standby, or made so")
 	case "XX001", "XX002":
 		return problem.New(hubv1.CodeStorageDamaged, "the hub's database is damaged")
 	}

@@ -34,6 +34,7 @@ func testARunThatIsTakenBackGoesToNobodyWhileItMayRun(t *testing.T) {
 		}, "did not start it within"},
 		"its Pod is gone and nobody saw it end": {func(t *testing.T, w *world, r store.Runner, run hubv1.Run) {
 			w.started(t, r, run)
+			w.detach[r.ID]()
 			must(t)(w.s.Gone(background, w.credential, r.ID, hubv1.GoneRequest{Reason: "PodDeleted"}))
 			must(t)(w.s.Gone(background, w.credential, r.ID, hubv1.GoneRequest{Reason: "PodDeleted"})) // each pass says so
 		}, "PodDeleted"},
@@ -107,6 +108,7 @@ func testACancelledRunWhosePodIsGoneIsSettledAtOnce(t *testing.T) {
 	// And cancelling one that was taken back already says who did it.
 	run, r = w.run(t), w.runner(t, "key-two2")
 	w.started(t, r, w.get(t, run.ID))
+	w.detach[r.ID]()
 	must(t)(w.s.Gone(background, w.credential, r.ID, hubv1.GoneRequest{Reason: "PodDeleted"}))
 	must(t)(w.s.CancelRun(background, admin, run.ID))
 	check(t, w.s.Bye(background, r, "let go"))
@@ -153,42 +155,82 @@ func TestARunnerInContactKeepsItsRunWhateverItsControllerSays(t *testing.T) {
 }
 
 func testARunnerInContactKeepsItsRunWhateverItsControllerSays(t *testing.T) {
-	w := newWorld(t, 5)
-	run := w.run(t)
-	r, session := w.enrolled(t, "key-one1")
-	w.started(t, r, w.get(t, run.ID))
-	next := w.runner(t, "key-two2")
-	says := func() {
-		t.Helper()
-		state, err := w.s.Gone(background, w.credential, r.ID, hubv1.GoneRequest{Reason: "Completed", ExitCode: new(int32(0))})
-		if err != nil || state != hubv1.RunnerBusy {
-			t.Fatalf("its controller is answered %s, %v", state, err)
-		}
+	for what, lie := range map[string]hubv1.GoneRequest{
+		"it was seen to end": {Reason: "Completed", ExitCode: new(int32(0))},
+		"it is not there":    {Reason: "PodDeleted"},
+	} {
+		t.Run(what, func(t *testing.T) {
+			w := newWorld(t, 5)
+			run := w.run(t)
+			r, session := w.enrolled(t, "key-one1")
+			w.started(t, r, w.get(t, run.ID))
+			w.runner(t, "key-two2") // would take it
+			kept := func(when string) {
+				t.Helper()
+				if held := w.get(t, run.ID); held.Runner != r.ID || held.State != hubv1.RunRunning {
+					t.Fatalf("%s: %+v", when, held)
+				}
+			}
+			// It speaks on, so what is said of it is not true, however often, and it
+			// is neither told to leave nor taken for silent.
+			for range 20 {
+				state, err := w.s.Gone(background, w.credential, r.ID, lie)
+				if err != nil || state != hubv1.RunnerBusy {
+					t.Fatalf("its controller is answered %s, %v", state, err)
+				}
+				if snapshot, err := w.s.RunnerSnapshot(background, r); err != nil || snapshot.State != hubv1.RunnerBusy || snapshot.Run == nil {
+					t.Fatalf("it is told %+v, %v", snapshot, err)
+				}
+				w.clock.Step(w.s.Limits.Lease / 2)
+				must(t)(w.s.AuthRunner(background, session))
+				must(t)(w.s.Heartbeat(background, r))
+				check(t, w.s.Expire(background))
+				kept("while it speaks")
+			}
+			var rows int
+			check(t, looking(t, w.dir).QueryRow("SELECT COUNT(*) FROM audit WHERE action = 'executor_pool.runner.pod_end'").Scan(&rows))
+			if rows != 2 {
+				t.Errorf("%d rows of the audit trail tell of it", rows)
+			}
+			w.detach[r.ID]()
+			kept("after its watch broke")
+			check(t, w.s.Result(background, r, run.ID, hubv1.ResultRequest{Attempt: 1, ExitCode: new(int32(0))}))
+			if done := w.get(t, run.ID); done.State != hubv1.RunSucceeded {
+				t.Errorf("in the end it is %s: %s", done.State, done.Reason)
+			}
+		})
 	}
-	kept := func(when string) {
-		t.Helper()
-		if held := w.get(t, run.ID); held.Runner != r.ID || held.State != hubv1.RunRunning {
-			t.Fatalf("%s: %+v", when, held)
-		}
-	}
-	says()
-	kept("while it has its watch open")
-	if snapshot, err := w.s.RunnerSnapshot(background, r); err != nil || snapshot.State != hubv1.RunnerRetiring {
-		t.Fatalf("it is told %+v, %v", snapshot, err)
-	}
-	// It speaks, so what was said of it is not true, and that its watch breaks
-	// says nothing more.
-	must(t)(w.s.AuthRunner(background, session))
-	w.detach[r.ID]()
-	kept("after it spoke and its watch broke")
-	var rows int
-	check(t, looking(t, w.dir).QueryRow("SELECT COUNT(*) FROM audit WHERE action = 'executor_pool.runner.pod_end'").Scan(&rows))
-	if rows != 2 {
-		t.Errorf("%d rows of the audit trail tell of it", rows)
-	}
-	check(t, w.s.Bye(background, r, "let go"))
-	if again := w.get(t, run.ID); again.Runner != next.ID || again.Attempt != 2 {
-		t.Fatalf("after its goodbye: %+v", again)
+}
+
+// What was not true once may be so later.
+func TestARunnerEndsAlsoOnceItsControllerWasWrong(t *testing.T) {
+	both(t, testARunnerEndsAlsoOnceItsControllerWasWrong)
+}
+
+func testARunnerEndsAlsoOnceItsControllerWasWrong(t *testing.T) {
+	for what, test := range map[string]struct {
+		end   hubv1.GoneRequest
+		after func(*world) time.Duration
+	}{
+		"and somebody sees it":   {hubv1.GoneRequest{Reason: "OOMKilled", ExitCode: new(int32(137))}, func(*world) time.Duration { return 0 }},
+		"and nobody sees it end": {hubv1.GoneRequest{Reason: "PodDeleted"}, func(w *world) time.Duration { return w.s.Limits.Lease + w.s.Limits.Margin }},
+	} {
+		t.Run(what, func(t *testing.T) {
+			w := newWorld(t, 5)
+			run := w.run(t)
+			r, session := w.enrolled(t, "key-one1")
+			w.started(t, r, w.get(t, run.ID))
+			must(t)(w.s.Gone(background, w.credential, r.ID, hubv1.GoneRequest{Reason: "Completed", ExitCode: new(int32(0))}))
+			must(t)(w.s.AuthRunner(background, session))
+			must(t)(w.s.Gone(background, w.credential, r.ID, test.end))
+			w.detach[r.ID]()
+			w.clock.Step(test.after(w))
+			check(t, w.s.Expire(background))
+			got := w.get(t, run.ID)
+			if len(got.Earlier) != 1 || got.Earlier[0].PodEnd == nil || got.Earlier[0].PodEnd.Reason != test.end.Reason {
+				t.Errorf("the run is %s and knows %+v", got.State, got.Earlier)
+			}
+		})
 	}
 }
 

@@ -194,7 +194,7 @@ func (s *Store) AuthRunner(ctx context.Context, text string) (Runner, error) {
 	case r.state == hubv1.RunnerRetired:
 		return Runner{}, problem.New(hubv1.CodeRunnerRetired, "runner %s is retired", r.ID)
 	case r.podEnd != "":
-		err = s.spoke(ctx, r.Runner)
+		err = s.spoke(ctx, r)
 	}
 	return r.Runner, err
 }
@@ -327,8 +327,8 @@ func (s *Store) Retire(ctx context.Context, c Credential, id string) (state hubv
 // Gone reports that the runner's Pod has ended. Without an exit code nobody has
 // seen the runner end: it is gone from the cluster's books, and may be running
 // all the same on a node that the cluster has lost. Its run goes to nobody else
-// until its lease is over. Nor does the run of a runner that has its watch open,
-// whatever is said of it, until that has ended too.
+// until its lease is over. A runner that has its watch open keeps its run,
+// whatever is said of it (see podEnded).
 // The state is what the runner has now.
 func (s *Store) Gone(ctx context.Context, c Credential, id string, request hubv1.GoneRequest) (state hubv1.RunnerState, err error) {
 	err = s.update(ctx, func(tx *Tx) error {
@@ -358,13 +358,11 @@ func (s *Store) Gone(ctx context.Context, c Credential, id string, request hubv1
 			return err
 		}
 		cancelling := run.State == hubv1.RunCancelling
-		if held && listens(row) && (cancelling || request.ExitCode != nil) {
-			if err := tx.podEnded(c.actor(), row, request); err != nil || cancelling {
-				return err // it is told to stop already
-			}
-		}
-		// A run that is being cancelled goes to nobody else anyway.
-		if held && !cancelling && (request.ExitCode == nil || listens(row)) {
+		switch {
+		case held && listens(row):
+			return tx.podEnded(c.actor(), row, request)
+		case held && !cancelling && request.ExitCode == nil:
+			// A run that is being cancelled goes to nobody else anyway.
 			return tx.recall(c.actor(), run, goneText(request))
 		}
 		state = hubv1.RunnerRetired

@@ -54,7 +54,7 @@ func Trouble(err error) *hubv1.Problem {
 }
 
 func noSpace() *hubv1.Problem {
-	return problem.New(hubv1.CodeStorageUnavailable, "the hub's disk is full, so it can change nothing")
+	return problem.Refusal(hubv1.CodeStorageUnavailable, "the hub's disk is full, so it can change nothing")
 }
 
 // ErrDamaged says that the database cannot be used. Its text says what to do.
