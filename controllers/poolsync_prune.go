@@ -71,7 +71,7 @@ func (r *poolSyncReconciler) prune(ctx context.Context, p *syncPass) *stageError
 		p.kept = len(doomed)
 		return nil
 	}
-	if refusal := withinLimit(p, objectsOf(doomed)); refusal != nil {
+	if refusal := withinLimit(p, notMoved(p.target, objectsOf(doomed))); refusal != nil {
 		return refusal
 	}
 	if left, err = r.deleteInOrder(ctx, p, manager, left); err != nil {

@@ -1,0 +1,41 @@
+package controllers
+
+import (
+	"slices"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"cloop.dev/cloop/apis/v1alpha1"
+	"cloop.dev/cloop/internal/fleet/moved"
+)
+
+// notMoved are those of the doomed objects that no object of Git says that it was. One
+// that was renamed is no loss to ask a person about: what it became is applied by now,
+// and it drains as any other.
+func notMoved(b *build, doomed []*unstructured.Unstructured) []*unstructured.Unstructured {
+	gone := map[objectID]bool{}
+	for _, object := range doomed {
+		gone[idOf(object)] = true
+	}
+	var claims []moved.Claim[objectID]
+	for id, object := range b.byID {
+		if from := object.GetAnnotations()[v1alpha1.AnnotationMovedFrom]; from != "" {
+			claims = append(claims, moved.Claim[objectID]{At: id, From: movedFrom(id, from)})
+		}
+	}
+	renamed, _ := moved.Pairs(claims, func(id objectID) bool { return gone[id] }, func(id objectID) bool { return b.byID[id] != nil })
+	for _, from := range renamed {
+		delete(gone, from)
+	}
+	return slices.DeleteFunc(slices.Clone(doomed), func(object *unstructured.Unstructured) bool { return !gone[idOf(object)] })
+}
+
+// movedFrom is the object that one says it was, NAME or NAMESPACE/NAME: of its kind.
+func movedFrom(id objectID, from string) objectID {
+	if namespace, name, both := strings.Cut(from, "/"); both {
+		id.namespace, from = namespace, name
+	}
+	id.name = from
+	return id
+}
