@@ -12,6 +12,7 @@ const (
 	FindingPoolsCapacity  FindingID = "executors.pools.capacity"
 	FindingPoolsStorage   FindingID = "executors.pools.storage"
 	FindingPoolsDuplicate FindingID = "executors.pools.duplicate"
+	FindingPoolsOverride  FindingID = "executors.pools.override"
 	FindingPoolsProtocol  FindingID = "executors.pools.protocol"
 
 	FindingStorage         FindingID = "storage"

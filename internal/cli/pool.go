@@ -21,7 +21,8 @@ func (a *app) newPoolCommand() *cobra.Command {
 		Use:   "pool",
 		Short: "Pools of runners, as the hub knows them",
 		Long: `Pools of runners, as the hub knows them. A pool that is defined in Git is
-changed there; the hub refuses to change it here and names the file.`,
+changed there; the hub refuses to change it here and names the file, unless
+--override says why it must be otherwise for a time.`,
 	}
 	cmd.AddCommand(
 		a.newPoolCreateCommand(),
@@ -30,6 +31,7 @@ changed there; the hub refuses to change it here and names the file.`,
 		a.newPoolUpdateCommand(),
 		a.newPoolCordonCommand(),
 		a.newPoolUncordonCommand(),
+		a.newPoolEndOverrideCommand(),
 		a.newPoolRotateCommand(),
 		a.newPoolCredentialsCommand(),
 		a.newPoolRevokeCredentialCommand(),
@@ -131,19 +133,6 @@ func (a *app) newPoolCordonCommand() *cobra.Command {
 	}
 	cmd.Flags().StringVar(&reason, "reason", "", "`TEXT` that whoever waits is shown")
 	return cmd
-}
-
-func (a *app) newPoolUncordonCommand() *cobra.Command {
-	return &cobra.Command{
-		Use:   "uncordon POOL",
-		Short: "Hand out runs of a pool again",
-		Args:  cobra.ExactArgs(1),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			return a.changePool(cmd, args[0], "uncordon", func(hub *hubclient.Client) (hubv1.Pool, error) {
-				return hub.Uncordon(cmd.Context(), args[0])
-			}, "Uncordoned pool %s.\n")
-		},
-	}
 }
 
 func (a *app) newPoolRevokeCommand() *cobra.Command {

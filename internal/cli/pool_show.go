@@ -117,8 +117,15 @@ func (p *shownPool) printDefinition(w io.Writer) {
 		row(w, "Cordoned:", fmt.Sprintf("%s (by %s, %s ago)", p.Cordon.Reason, p.Cordon.By, age(time.Now(), p.Cordon.At)))
 	}
 	if s := p.Source; s != nil {
-		row(w, "Managed by:", fmt.Sprintf("Git: %s %s at %s, sync %s", s.Repository, s.Path, fleet.Short(s.Revision), s.Sync))
+		shown := *s
+		shown.Revision = fleet.Short(s.Revision)
+		text := shown.String()
+		if _, _, _, ofCluster := s.Cluster(); !ofCluster {
+			text += ", sync " + s.Sync
+		}
+		row(w, "Managed by:", text)
 	}
+	p.printOverride(w)
 	row(w, "Max runners:", p.MaxRunners)
 	row(w, "Labels:", dash(joinLabels(p.Labels)))
 	row(w, "Audience:", audience(p.Audience))

@@ -22,23 +22,32 @@ const updateTries = 5
 
 func (a *app) newPoolUpdateCommand() *cobra.Command {
 	var definition poolFlags
+	var over overrideFlags
 	cmd := &cobra.Command{
 		Use:   "update POOL [flags]",
-		Short: "Change the definition of a pool that Git does not manage",
-		Long: `Change the definition of a pool that Git does not manage. What is given replaces
-what the pool has; an empty value takes it away. Somebody else's change of the
-same fields at the same moment is not overwritten: the command says so.`,
+		Short: "Change the definition of a pool",
+		Long: `Change the definition of a pool. What is given replaces what the pool has; an
+empty value takes it away. Somebody else's change of the same fields at the same
+moment is not overwritten: the command says so.
+
+A pool that Git manages is changed in its file. In an emergency --override
+REASON sets aside what Git says: the pool shows as drifted, with who and why, and
+is as Git says again when the time is up, when Git says something else of the
+pool, or with cloop executor pool end-override.`,
 		Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			request, err := definition.changes(cmd)
 			if err != nil {
 				return err
 			}
+			if err := over.check(cmd); err != nil {
+				return err
+			}
 			hub, err := a.connect()
 			if err != nil {
 				return err
 			}
-			pool, err := updatePool(cmd, hub, args[0], request)
+			pool, err := updatePool(cmd, hub, args[0], request, over)
 			if err != nil {
 				return fmt.Errorf("update pool %s: %w", args[0], err)
 			}
@@ -46,6 +55,7 @@ same fields at the same moment is not overwritten: the command says so.`,
 		},
 	}
 	definition.register(cmd)
+	over.register(cmd)
 	return cmd
 }
 
@@ -91,13 +101,18 @@ func (f *poolFlags) changes(cmd *cobra.Command) (hubv1.UpdatePoolRequest, error)
 
 // updatePool changes the pool as it was read. A change of other fields meanwhile
 // is no reason not to; one of these fields is told.
-func updatePool(cmd *cobra.Command, hub *hubclient.Client, ref string, request hubv1.UpdatePoolRequest) (hubv1.Pool, error) {
+func updatePool(cmd *cobra.Command, hub *hubclient.Client, ref string, request hubv1.UpdatePoolRequest, over overrideFlags) (hubv1.Pool, error) {
 	was, err := hub.GetPool(cmd.Context(), ref)
 	if err != nil {
 		return was, err
 	}
 	for now, try := was, 1; ; try++ {
-		pool, err := hub.UpdatePool(cmd.Context(), was.ID, hubclient.ETag(now), request)
+		var pool hubv1.Pool
+		if over.given() {
+			pool, err = hub.OverridePool(cmd.Context(), was.ID, hubclient.ETag(now), request, over.reason, over.lasts)
+		} else {
+			pool, err = hub.UpdatePool(cmd.Context(), was.ID, hubclient.ETag(now), request)
+		}
 		var refused *hubv1.Problem
 		if !errors.As(err, &refused) || refused.Code != hubv1.CodePreconditionFailed || try == updateTries {
 			return pool, err
@@ -152,6 +167,7 @@ func (a *app) showUpdated(cmd *cobra.Command, hub *hubclient.Client, pool hubv1.
 	}
 	return a.show(shown, func(w io.Writer) {
 		say(w, "Updated pool %s: at most %s.\n", pool.Name, count.Of(pool.MaxRunners, "runner"))
+		sayOverride(w, pool)
 		if shown.Cluster != "" {
 			say(w, "The lower of the hub's and the cluster's maximum counts. Change spec.maxRunners of an ExecutorPool\n")
 			say(w, "that is in Git there; one of a Helm release with\n\n%s\n", verbatim(shown.Cluster))

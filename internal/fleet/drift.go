@@ -264,15 +264,28 @@ func (d *drift) hubPool(name string, wanted *v1alpha1.HubPool, have *hubv1.Pool)
 		return
 	}
 	for _, diff := range CompareHub(definition, have.PoolDefinition) {
-		field.Path, field.Git, field.Hub, field.Cause = diff.Path, diff.Want, diff.Have, d.in.Hub.cause(have)
-		d.add(name, "", field)
+		at := field
+		at.Path, at.Git, at.Hub, at.Cause = diff.Path, diff.Want, diff.Have, d.in.Hub.cause(have)
+		at.overridden(have)
+		d.add(name, "", at)
 	}
 	if wanted.Spec.Cordon != nil && (have.Cordon == nil || have.Cordon.Reason != wanted.Spec.Cordon.Reason) {
 		field.Path, field.Git, field.Hub, field.Cause = "/spec/cordon/reason", wanted.Spec.Cordon.Reason, nil, d.in.Hub.cause(have)
 		if have.Cordon != nil {
 			field.Hub, field.Manager, field.Since = have.Cordon.Reason, have.Cordon.By, &have.Cordon.At
 		}
+		field.overridden(have)
 		d.add(name, "", field)
+	}
+}
+
+// overridden says of a field that somebody made differ, at the hub and on record,
+// who and since when.
+func (f *FieldDrift) overridden(have *hubv1.Pool) {
+	for i := range have.Drift {
+		if d := &have.Drift[i]; d.Path == f.Path {
+			f.Cause, f.Manager, f.Since = d.Cause, d.By, &d.Since
+		}
 	}
 }
 

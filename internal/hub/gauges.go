@@ -7,6 +7,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"cloop.dev/cloop/apis/hubv1"
+	"cloop.dev/cloop/internal/fleet"
 	"cloop.dev/cloop/internal/hub/doctor"
 	"cloop.dev/cloop/internal/metric"
 )
@@ -17,6 +18,7 @@ var (
 	poolRoom     = metric.Definition{Name: "cloop_executor_pool_room", Kind: metric.Gauge, Help: "Runners that the pool may still have below its maximum.", Labels: byPool}
 	poolWait     = metric.Definition{Name: "cloop_executor_pool_oldest_wait_seconds", Kind: metric.Gauge, Help: "How long the run waits that waits longest for the pool; 0 while none does.", Labels: byPool}
 	poolContacts = metric.Definition{Name: "cloop_executor_pool_controllers", Kind: metric.Gauge, Help: "Controllers of the pool that are in contact.", Labels: byPool}
+	poolDrift    = metric.Definition{Name: "cloop_pool_drift", Kind: metric.Gauge, Help: "Fields on which two surfaces of the pool disagree.", Labels: []string{"pool", "surface"}}
 	syncReady    = metric.Definition{Name: "cloop_fleet_sync_ready", Kind: metric.Gauge, Help: "1 where the sync has applied what its repository says, 0 where it has not.", Labels: []string{"sync"}}
 	hubReady     = metric.Definition{Name: "cloop_hub_ready", Kind: metric.Gauge, Help: "1 while /readyz is ok, 0 while it is not."}
 	hubWritable  = metric.Definition{Name: "cloop_hub_database_writable", Kind: metric.Gauge, Help: "1 while changes can be written to the database, 0 while they cannot."}
@@ -27,7 +29,7 @@ var (
 	hubFindings  = metric.Definition{Name: "cloop_hub_doctor_findings", Kind: metric.Gauge, Help: "What `cloop hub doctor` finds, passes left out.", Labels: []string{"finding", "severity"}}
 
 	gauges = []metric.Definition{
-		poolDemand, poolRunners, poolRoom, poolWait, poolContacts, syncReady,
+		poolDemand, poolRunners, poolRoom, poolWait, poolContacts, poolDrift, syncReady,
 		hubReady, hubWritable, hubDiskFree, hubDiskSize, certExpiry, certFailing, hubFindings,
 	}
 )
@@ -115,6 +117,7 @@ func collectPool(say func(metric.Definition, float64, ...string), now time.Time,
 		}
 	}
 	say(poolContacts, float64(contacts), p.Name)
+	say(poolDrift, float64(len(p.Drift)), p.Name, fleet.SurfaceGitHub)
 }
 
 func asNumber(yes bool) float64 {

@@ -51,6 +51,10 @@ func Examine(now time.Time, p Pool) []hubv1.Finding {
 	for _, trouble := range p.Trouble {
 		say(hubv1.FindingPoolsStorage, hubv1.SeverityWarn, "the controller says: "+trouble)
 	}
+	if over := p.Override; over != nil {
+		say(hubv1.FindingPoolsOverride, hubv1.SeverityWarn, fmt.Sprintf("%s has set aside what Git says of it, for another %s, until %s: %s",
+			over.By, whole(max(over.Until.Sub(now), 0)), over.Until.UTC().Format(time.RFC3339), over.Reason))
+	}
 	for _, c := range p.Controllers {
 		if c.Rival != "" {
 			say(hubv1.FindingPoolsDuplicate, hubv1.SeverityWarn, fmt.Sprintf("%s serves with a credential that %s serves with already, and so starts nothing", orNone(c.ExecutorPool), c.Rival))

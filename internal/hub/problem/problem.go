@@ -29,7 +29,7 @@ var kinds = map[hubv1.Code]kind{
 	hubv1.CodeConflict:           {http.StatusConflict, "The request conflicts with what is there", "look at what is there and decide again"},
 	hubv1.CodePreconditionFailed: {http.StatusPreconditionFailed, "It has changed since it was read", "read it again and repeat the change"},
 	hubv1.CodePoolExists:         {http.StatusConflict, "The pool exists", "update it, or choose another name"},
-	hubv1.CodePoolManagedByGit:   {http.StatusConflict, "Git owns the pool", "change the file in the fleet repository and merge it"},
+	hubv1.CodePoolManagedByGit:   {http.StatusConflict, "Git owns the pool", "change the file in the fleet repository and merge it, or set it aside for a time with --override REASON"},
 	hubv1.CodePoolAtMaximum:      {http.StatusConflict, "The pool is at its maximum", "wait for a runner to retire, or raise the pool's maxRunners"},
 	hubv1.CodePoolCordoned:       {http.StatusConflict, "The pool is cordoned", "uncordon it once the reason is gone"},
 	hubv1.CodePoolRevoked:        {http.StatusConflict, "The pool is revoked or on its way there", "create it again, or bind the project to another pool"},

@@ -2,6 +2,7 @@ package store_test
 
 import (
 	"context"
+	"encoding/json"
 	"flag"
 	"fmt"
 	"maps"
@@ -59,6 +60,8 @@ type machine struct {
 	told     map[string]bool
 	keys     int
 	managed  bool
+	// said is what Git said last of the pool.
+	said string
 	// projects: by name; each is bound to the pool.
 	projects map[string]hubv1.Project
 }
@@ -432,6 +435,47 @@ func (m *machine) Resize(t *rapid.T) {
 	m.refusable(t, err)
 }
 
+// Override sets aside what Git says of the pool, or takes that back.
+func (m *machine) Override(t *rapid.T) {
+	over := store.Overriding{Reason: "because", For: rapid.SampledFrom([]time.Duration{time.Second, time.Hour, hubv1.MaxOverride}).Draw(t, "for")}
+	var err error
+	switch rapid.IntRange(0, 3).Draw(t, "what") {
+	case 0:
+		_, err = m.s.EndOverride(background, admin, "gpu")
+	case 1:
+		_, err = m.s.OverrideCordon(background, admin, "gpu", over)
+	default:
+		maximum := int32(rapid.IntRange(0, 4).Draw(t, "maximum"))
+		_, err = m.s.OverridePool(background, admin, "gpu", 0, hubv1.UpdatePoolRequest{MaxRunners: &maximum}, over)
+	}
+	m.refusable(t, err)
+}
+
+// checkOverride: a pool is otherwise than Git said last only while an override says
+// so, and no longer than that.
+func (m *machine) checkOverride(t *rapid.T) {
+	pool, _, err := m.s.GetPool(background, "gpu")
+	m.ok(t, err)
+	switch over := pool.Override; {
+	case pool.State == hubv1.PoolRevoked || pool.Source == nil:
+		if over != nil {
+			t.Fatalf("a pool that is %s and managed by %+v is overridden", pool.State, pool.Source)
+		}
+	case over == nil && asJSON(pool.PoolDefinition) != m.said:
+		t.Fatalf("the pool is %+v, and Git says %s", pool.PoolDefinition, m.said)
+	case over != nil && asJSON(over.Git) != m.said:
+		t.Fatalf("the pool is to be %+v again, and Git says %s", over.Git, m.said)
+	}
+}
+
+func asJSON(value any) string {
+	data, err := json.Marshal(value)
+	if err != nil {
+		panic(err)
+	}
+	return string(data)
+}
+
 // Git takes the pool over, or removes it with the policy Revoke.
 func (m *machine) Git(t *rapid.T) {
 	var documents []store.PoolDocument
@@ -440,10 +484,16 @@ func (m *machine) Git(t *rapid.T) {
 			Name: "gpu", Definition: hubv1.PoolDefinition{MaxRunners: int32(rapid.IntRange(0, 4).Draw(t, "maximum")), DeletionPolicy: "Revoke"},
 			Source: hubv1.Provenance{Sync: "fleet", Repository: "https://git", Path: "gpu.yaml", Revision: fmt.Sprint(m.keys)},
 		}}
+		if rapid.Bool().Draw(t, "cordoned") {
+			documents[0].CordonReason = new("by Git")
+		}
 		m.managed = true
 	}
-	_, err := m.s.ApplyDocuments(background, "fleet", hubv1.Ceiling{}, documents)
+	applied, err := m.s.ApplyDocuments(background, "fleet", hubv1.Ceiling{}, documents)
 	m.ok(t, err)
+	if len(documents) > 0 && len(applied.Waiting)+len(applied.Revoked) == 0 {
+		m.said = asJSON(documents[0].Definition)
+	}
 }
 
 func (m *machine) Revoke(t *rapid.T) {
@@ -568,6 +618,8 @@ func consistent(t interface{ Fatalf(string, ...any) }, count func(query string) 
 	none("runs have come back from a runner more or less often than they were handed out", `SELECT COUNT(*) FROM runs u WHERE
 		(SELECT COUNT(*) FROM run_attempts t WHERE t.run_id = u.id AND t.attempt = u.attempt) <>
 		u.hand_offs - CASE WHEN u.handed_at IS NULL THEN 0 ELSE 1 END`)
+	none("overrides have no end, or an end has no override", "SELECT COUNT(*) FROM pools WHERE (override IS NULL) <> (override_until IS NULL)")
+	none("overrides are of pools that are not Git's, or are going", "SELECT COUNT(*) FROM pools WHERE override IS NOT NULL AND (source IS NULL OR state <> 'active')")
 	none("runs have come back from a runner that goes on", `SELECT COUNT(*) FROM run_attempts t JOIN runners r ON r.id = t.runner_id WHERE r.state <> 'retired'`)
 }
 
@@ -582,6 +634,7 @@ func (m *machine) Check(t *rapid.T) {
 	m.checkHandOff(t)
 	m.checkSettled(t)
 	m.checkFence(t)
+	m.checkOverride(t)
 }
 
 // checkHandOff: no run waits while a runner that listens and may take it is idle.
@@ -664,7 +717,7 @@ func (m *machine) actions() map[string]func(*rapid.T) {
 	return map[string]func(*rapid.T){
 		"": m.Check, "mint": m.Mint, "enroll": m.Enroll, "listen": m.Listen, "start": m.StartRun, "cancel": m.Cancel,
 		"started": m.Started, "result": m.Result, "kill": m.Kill, "confused": m.Confused, "lie": m.Lie, "spawn": m.Spawn, "heartbeat": m.Heartbeat, "bye": m.Bye,
-		"retire": m.Retire, "gone": m.Gone, "cordon": m.Cordon, "resize": m.Resize, "git": m.Git, "revoke": m.Revoke,
+		"retire": m.Retire, "gone": m.Gone, "cordon": m.Cordon, "resize": m.Resize, "git": m.Git, "override": m.Override, "revoke": m.Revoke,
 		"rotate": m.Rotate, "finish rotation": m.FinishRotation, "revoke credential": m.RevokeCredential,
 		"recreate": m.Recreate, "time": m.TimePasses, "clock": m.ClockIsSet, "restart": m.Restart, "prune": m.Prune,
 		// Twice, so that runs reach runners often.
