@@ -178,7 +178,11 @@ func managedBy(p hubv1.Pool) string {
 	if p.Source == nil {
 		return "-"
 	}
-	return "Git@" + fleet.Short(p.Source.Revision)
+	text := "Git@" + fleet.Short(p.Source.Revision)
+	if p.Override != nil {
+		text += ", overridden"
+	}
+	return text
 }
 
 func contact(c hubv1.ControllerContact) string {

@@ -234,3 +234,34 @@ func TestEveryCauseHasARemedy(t *testing.T) {
 		}
 	}
 }
+
+// What the hub says of its own is taken from it: who set aside what Git says, and
+// since when.
+func TestAnOverrideIsNobodysEdit(t *testing.T) {
+	in := agreeing(t)
+	since := time.Unix(1_800_000_000, 0).UTC()
+	have := &in.Hub.Pools[0]
+	git := have.PoolDefinition
+	have.MaxRunners = 2
+	have.Override = &hubv1.Override{Reason: "fire", By: "user:ann", Since: since, Git: git}
+	have.Drift = fleet.HubDrift(git, have.PoolDefinition)
+	if len(have.Drift) != 1 || have.Drift[0].Path != "/spec/maxRunners" || have.Drift[0].Git != "4" || have.Drift[0].Hub != "2" {
+		t.Fatalf("the hub has %+v", have.Drift)
+	}
+	have.Drift[0].Cause, have.Drift[0].By, have.Drift[0].Since = hubv1.CauseBreakGlass, "user:ann", since
+	var found []fleet.FieldDrift
+	report := fleet.Drift(in)
+	for _, pool := range report.Pools {
+		for _, field := range pool.Fields {
+			if field.Surface == fleet.SurfaceGitHub {
+				found = append(found, field)
+			}
+		}
+	}
+	if len(found) != 1 || found[0].Cause != hubv1.CauseBreakGlass || found[0].Manager != "user:ann" || found[0].Since == nil || !found[0].Since.Equal(since) {
+		t.Errorf("found %+v", found)
+	}
+	if text := report.Text(); !strings.Contains(text, "end-override") {
+		t.Errorf("it does not say what to do: %s", text)
+	}
+}

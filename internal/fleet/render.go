@@ -6,6 +6,7 @@ import (
 	"text/tabwriter"
 	"time"
 
+	"cloop.dev/cloop/apis/hubv1"
 	"cloop.dev/cloop/apis/v1alpha1"
 	"cloop.dev/cloop/internal/count"
 	"cloop.dev/cloop/internal/printable"
@@ -17,6 +18,7 @@ var causeRemedies = map[string]string{
 	v1alpha1.DriftClusterEdited:    "commit the change, or let the PoolSync restore Git's value",
 	v1alpha1.DriftHubEdited:        "commit the change, or let the hub's sync restore Git's value",
 	v1alpha1.DriftConverging:       "wait for the sync, or hurry it with `cloop fleet reconcile`",
+	hubv1.CauseBreakGlass:          "put what is to stay into Git; `cloop executor pool end-override` has the pool as Git says again before its time",
 	CauseBeingDeleted:              "wait: it goes when its runners have finished, and is made again where Git still wants it",
 	CauseNotPushed:                 "commit it if it is not, and push it: hub and clusters follow the remote, which does not have it",
 	CauseCloneBehind:               "run `git pull` and compare again",

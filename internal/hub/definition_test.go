@@ -3,8 +3,10 @@ package hub_test
 import (
 	"strings"
 	"testing"
+	"time"
 
 	"cloop.dev/cloop/apis/hubv1"
+	"cloop.dev/cloop/internal/fleet"
 )
 
 // A HubPool of a cluster defines a pool with a token that has executor.manage alone
@@ -60,4 +62,48 @@ func TestAClusterDefinesAPoolOverTheAPI(t *testing.T) {
 	}
 	_, err = controller.UndefinePool(r.ctx(), "eu-gpu", "fleet")
 	wantCode(t, err, hubv1.CodeInvalid)
+}
+
+// An emergency's change shows wherever a pool does, and is over when its time is, by
+// the hub's own timer.
+func TestAnOverrideShowsAsDriftAndEnds(t *testing.T) {
+	f := follow(t, nil)
+	f.untilSynced()
+	git := f.get("demo")
+	five := hubv1.UpdatePoolRequest{MaxRunners: new(int32(5))}
+	for name, query := range map[string]string{"no reason": "for=1h", "a blank reason": "override=%20", "too long": "override=x&for=169h", "no duration": "override=x&for=soon", "nothing": "override=x&for=0s"} {
+		status, _, answer := f.askWith("PATCH", "/api/v1/pools/demo?"+query, f.firstToken(), `{"maxRunners":5}`, map[string]string{"If-Match": "*"})
+		if status != 422 || !strings.Contains(string(answer), `"location":"query.`) {
+			t.Errorf("%s: %d %s", name, status, answer)
+		}
+	}
+	pool, err := f.admin.OverridePool(f.ctx(), "demo", "", five, "the rack burns", 2*time.Hour)
+	check(t, err)
+	if len(pool.Drift) != 1 {
+		t.Fatalf("the pool has drift %+v", pool.Drift)
+	}
+	d := pool.Drift[0]
+	if d.Path != "/spec/maxRunners" || d.Git != "2" || d.Hub != "5" || d.Cause != hubv1.CauseBreakGlass || d.By != "user:admin" || d.Message != "the rack burns" || !d.Until.Equal(pool.Override.Until) {
+		t.Errorf("the drift is %+v", d)
+	}
+	pools, err := f.admin.ListPools(f.ctx())
+	check(t, err)
+	if pools[0].Name != "demo" || len(pools[0].Drift) != 1 || len(pools[0].Findings) != 1 || pools[0].Findings[0].ID != hubv1.FindingPoolsOverride {
+		t.Errorf("listed as %+v", pools[0])
+	}
+	if text := f.page("/metrics"); !strings.Contains(text, `cloop_pool_drift{pool="demo",surface="`+fleet.SurfaceGitHub+`"} 1`) || !strings.Contains(text, `cloop_pool_drift{pool="keep",surface="git-hub"} 0`) {
+		t.Error("the metric does not say so")
+	}
+	// The sync goes on with it.
+	f.synced(f.commit(map[string]string{"hub/keep.yaml": hubPool("keep", 4, "Orphan", "")}), hubv1.SyncReady)
+	if now := f.get("demo"); now.MaxRunners != 5 || now.Override == nil || now.Source.Revision == git.Source.Revision {
+		t.Errorf("after another commit the pool is %+v", now)
+	}
+	f.clock.Step(3 * time.Hour)
+	f.untilPool(git.ID, "the override is over", func(p hubv1.Pool) bool { return p.Override == nil && p.MaxRunners == 2 && len(p.Drift) == 0 })
+	must(t)(f.admin.OverridePool(f.ctx(), "demo", "", five, "again", time.Hour))
+	pool, err = f.admin.EndOverride(f.ctx(), "demo")
+	if err != nil || pool.MaxRunners != 2 || pool.Override != nil {
+		t.Errorf("taken back, the pool is %+v %v", pool, err)
+	}
 }
