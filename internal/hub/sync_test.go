@@ -386,3 +386,24 @@ func TestASyncThatIsNotConfiguredAnyMoreLetsGo(t *testing.T) {
 		t.Fatalf("there are still %d syncs", len(syncs))
 	}
 }
+
+// A HubPool under a new name that says what it was is the pool that it was.
+func TestAHubPoolThatWasMovedIsThePoolThatItWas(t *testing.T) {
+	f := follow(t, nil)
+	f.untilSynced()
+	was := f.get("demo")
+	credential, err := f.admin.CreateCredential(f.ctx(), "demo")
+	check(t, err)
+	moved := strings.Replace(hubPool("big", 2, "Revoke", ""), "metadata: {", "metadata: {annotations: {cloop.dev/moved-from: fleet/demo}, ", 1)
+	revision := f.commit(map[string]string{"hub/demo.yaml": moved})
+	if sync := f.synced(revision, hubv1.SyncReady); !strings.Contains(sync.Message, "demo is big now") {
+		t.Errorf("the sync says %q", sync.Message)
+	}
+	now := f.get("big")
+	if now.ID != was.ID || now.State != hubv1.PoolActive || now.Source.Revision != revision {
+		t.Errorf("the pool is %+v", now)
+	}
+	if snapshot, err := f.client(credential.Secret).PoolSnapshot(f.ctx()); err != nil || snapshot.Pool.Name != "big" {
+		t.Errorf("its controller sees %+v %v", snapshot.Pool, err)
+	}
+}

@@ -76,8 +76,10 @@ type commit struct {
 	tx    *Tx
 	by    committer
 	allow hubv1.Ceiling
-	// owned: name → the committer's pool; kept: names of pools that are not gone.
+	// owned: name → the committer's pool; known: names of all pools, its own too;
+	// kept: names of pools that are not gone.
 	owned map[string]poolRow
+	known map[string]bool
 	kept  map[string]bool
 	// renames: new name → old name.
 	renames map[string]string
@@ -89,9 +91,16 @@ func (tx *Tx) newCommit(by committer, allow hubv1.Ceiling, documents []PoolDocum
 	if err != nil {
 		return nil, err
 	}
-	c := &commit{tx: tx, by: by, allow: allow, owned: make(map[string]poolRow, len(rows)), kept: make(map[string]bool, len(documents))}
+	c := &commit{tx: tx, by: by, allow: allow, owned: make(map[string]poolRow, len(rows)), known: map[string]bool{}, kept: make(map[string]bool, len(documents))}
 	for _, pool := range rows {
-		c.owned[pool.Name] = pool
+		c.owned[pool.Name], tx.names[pool.ID] = pool, pool.Name
+	}
+	others, err := collect(context.Background(), tx, scanText, "SELECT name FROM pools")
+	if err != nil {
+		return nil, err
+	}
+	for _, name := range others {
+		c.known[name] = true
 	}
 	var claims []moved.Claim[string]
 	for _, d := range documents {
@@ -146,24 +155,21 @@ func (c *commit) document(d PoolDocument) error {
 		}
 	}
 	pool, found := c.owned[d.Name]
-	if !found {
+	if !found && c.known[d.Name] {
 		var err error
 		if pool, found, err = first(context.Background(), c.tx, scanPool, selectPools+" WHERE p.name = ?", d.Name); err != nil {
 			return err
 		}
 	}
+	c.known[d.Name] = true
 	return c.tx.applyDocument(c.by, c.allow, d, pool, found, &c.out)
 }
 
 // rename gives a pool its new name. Its id stays, and with it what is bound to the
 // pool, its credentials and its volumes.
 func (c *commit) rename(pool poolRow, to string) error {
-	_, taken, err := first(context.Background(), c.tx, scanText, "SELECT id FROM pools WHERE name = ?", to)
-	if err != nil {
-		return err
-	}
 	was := pool.Name
-	if taken {
+	if c.known[to] {
 		p := problem.New(hubv1.CodePoolExists, "pool %s cannot become %s, because the hub has a pool of that name, which may be revoked", was, to)
 		p.Remedy = "choose another name, or take the annotation cloop.dev/moved-from out: the hub then lets go of the one and takes the other"
 		return p
@@ -171,8 +177,9 @@ func (c *commit) rename(pool poolRow, to string) error {
 	if _, err := c.tx.exec("UPDATE pools SET name = ?, revision = revision + 1 WHERE id = ?", to, pool.ID); err != nil {
 		return err
 	}
-	pool.Name, c.tx.names[pool.ID] = to, to
+	pool.Name, c.tx.names[pool.ID], c.known[to] = to, to, true
 	delete(c.owned, was)
+	delete(c.known, was)
 	c.owned[to] = pool
 	if c.out.Renamed == nil {
 		c.out.Renamed = map[string]string{}
@@ -246,11 +253,11 @@ func (tx *Tx) applyDocument(by committer, allow hubv1.Ceiling, d PoolDocument, p
 		return nil
 	case !found || pool.State == hubv1.PoolRevoked:
 		out.Created = append(out.Created, d.Name)
-		pool, err := tx.makePool(by.actor, d.Name, d.Definition, &d.Source)
+		id, err := tx.establish(by.actor, pool.ID, d.Name, d.Definition, &d.Source)
 		if err != nil {
 			return err
 		}
-		return tx.gitCordon(by.actor, pool, d.CordonReason)
+		return tx.gitCordon(by.actor, poolRow{Pool: hubv1.Pool{ID: id, Name: d.Name, State: hubv1.PoolActive}}, d.CordonReason)
 	}
 	if err := tx.provenance(by.actor, pool, d, out); err != nil {
 		return err
@@ -281,7 +288,7 @@ func (tx *Tx) provenance(actor string, pool poolRow, d PoolDocument, out *Applie
 	if err := tx.setSource(pool.ID, &d.Source); err != nil {
 		return err
 	}
-	tx.touch(pool.ID)
+	tx.changed(pool)
 	return tx.audit(record{actor: actor, action: ActionPoolSource, pool: pool.ID, object: pool.ID, state: string(pool.State), detail: asJSON(d.Source)})
 }
 

@@ -148,7 +148,7 @@ func (s *Store) CreatePool(ctx context.Context, actor string, key Key, request h
 			out.Credential, out.Pool, err = tx.createdBefore(id)
 			return err
 		}
-		pool, err := tx.makePool(actor, request.Name, request.PoolDefinition, nil)
+		pool, err := tx.makePool(actor, request.Name, request.PoolDefinition)
 		if err != nil {
 			return err
 		}
@@ -165,12 +165,11 @@ func (s *Store) CreatePool(ctx context.Context, actor string, key Key, request h
 }
 
 // makePool inserts a pool or revives a revoked one.
-func (tx *Tx) makePool(actor, name string, definition hubv1.PoolDefinition, source *hubv1.Provenance) (poolRow, error) {
-	ctx := context.Background()
+func (tx *Tx) makePool(actor, name string, definition hubv1.PoolDefinition) (poolRow, error) {
 	if err := tx.within(name, definition); err != nil {
 		return poolRow{}, err
 	}
-	old, found, err := first(ctx, tx, scanPool, selectPools+" WHERE p.name = ?", name)
+	old, found, err := first(context.Background(), tx, scanPool, selectPools+" WHERE p.name = ?", name)
 	if err != nil {
 		return old, err
 	}
@@ -180,42 +179,50 @@ func (tx *Tx) makePool(actor, name string, definition hubv1.PoolDefinition, sour
 			return old, err
 		}
 	}
-	id := old.ID
 	switch {
 	case found && old.State == hubv1.PoolDraining:
 		return old, problem.New(hubv1.CodePoolRevoked, "pool %s is draining (%s); it can be created again once it is drained", name, old.stateReason)
 	case found && old.State == hubv1.PoolActive:
 		return old, problem.New(hubv1.CodePoolExists, "pool %s exists", name)
-	case found:
-		_, err = tx.exec(`UPDATE pools SET state = 'active', state_by = '', state_reason = '', definition = ?,
-			cordon_reason = NULL, cordon_by = NULL, cordon_at = NULL, git_cordon_reason = NULL, git_cordon_at = NULL,
-			install = '', revision = revision + 1 WHERE id = ?`, asJSON(definition), id)
-	default:
-		id = newID("pool")
-		_, err = tx.exec("INSERT INTO pools (id, name, state, definition, revision, feed, created_at) VALUES (?, ?, 'active', ?, 1, 1, ?)",
-			id, name, asJSON(definition), nano(tx.now))
 	}
+	id, err := tx.establish(actor, old.ID, name, definition, nil)
 	if err != nil {
 		return old, err
 	}
-	if err := tx.setSource(id, source); err != nil {
-		return old, err
+	return findPool(context.Background(), tx, id)
+}
+
+// establish inserts a pool, or revives the revoked one of an id.
+func (tx *Tx) establish(actor, id, name string, definition hubv1.PoolDefinition, source *hubv1.Provenance) (string, error) {
+	about, sync := sourceColumns(source)
+	var err error
+	if id != "" {
+		err = tx.send(`UPDATE pools SET state = 'active', state_by = '', state_reason = '', definition = ?,
+			cordon_reason = NULL, cordon_by = NULL, cordon_at = NULL, git_cordon_reason = NULL, git_cordon_at = NULL,
+			install = '', source = ?, source_sync = ?, revision = revision + 1 WHERE id = ?`, asJSON(definition), about, sync, id)
+	} else {
+		id = newID("pool")
+		err = tx.send("INSERT INTO pools (id, name, state, definition, source, source_sync, revision, feed, created_at) VALUES (?, ?, 'active', ?, ?, ?, 1, 1, ?)",
+			id, name, asJSON(definition), about, sync, nano(tx.now))
 	}
-	tx.touch(id)
-	if err := tx.audit(record{actor: actor, action: ActionPoolCreate, pool: id, object: id, state: string(hubv1.PoolActive),
-		detail: asJSON(definition)}); err != nil {
-		return old, err
+	if err != nil {
+		return id, err
 	}
-	return findPool(ctx, tx, id)
+	// It is settled together with whoever lets a run wait for it.
+	tx.names[id], tx.fed[id] = name, struct{}{}
+	return id, tx.audit(record{actor: actor, action: ActionPoolCreate, pool: id, object: id, state: string(hubv1.PoolActive), detail: asJSON(definition)})
+}
+
+func sourceColumns(source *hubv1.Provenance) (text, sync any) {
+	if source == nil {
+		return nil, nil
+	}
+	return asJSON(source), source.Sync
 }
 
 func (tx *Tx) setSource(pool string, source *hubv1.Provenance) error {
-	var text, sync any
-	if source != nil {
-		text, sync = asJSON(source), source.Sync
-	}
-	_, err := tx.exec("UPDATE pools SET source = ?, source_sync = ? WHERE id = ?", text, sync, pool)
-	return err
+	text, sync := sourceColumns(source)
+	return tx.send("UPDATE pools SET source = ?, source_sync = ? WHERE id = ?", text, sync, pool)
 }
 
 // setInstall keeps how a pool is installed.
@@ -290,13 +297,16 @@ func (tx *Tx) define(actor string, pool poolRow, next hubv1.PoolDefinition) erro
 	if err := tx.within(pool.Name, next); err != nil {
 		return err
 	}
-	if _, err := tx.exec("UPDATE pools SET definition = ?, revision = revision + 1 WHERE id = ?", asJSON(next), pool.ID); err != nil {
+	if err := tx.send("UPDATE pools SET definition = ?, revision = revision + 1 WHERE id = ?", asJSON(next), pool.ID); err != nil {
 		return err
 	}
-	tx.touch(pool.ID)
+	tx.changed(pool)
 	if err := tx.audit(record{actor: actor, action: ActionPoolUpdate, pool: pool.ID, object: pool.ID, state: string(pool.State),
 		detail: fmt.Sprintf(`{"was":%s,"now":%s}`, asJSON(pool.PoolDefinition), asJSON(next))}); err != nil {
 		return err
+	}
+	if pool.Queued == 0 {
+		return nil
 	}
 	pool.PoolDefinition = next
 	return tx.dismiss(actor, pool)

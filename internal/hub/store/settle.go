@@ -67,12 +67,19 @@ func (tx *Tx) hand(run candidate, r runnerRow) error {
 // of it is the owner's doing: by that a pool is told from one that was revoked by
 // hand.
 func (tx *Tx) startDrain(by committer, pool poolRow, reason string) error {
-	if _, err := tx.exec("UPDATE pools SET state = 'draining', state_by = ?, state_reason = ?, revision = revision + 1 WHERE id = ?",
+	if err := tx.send("UPDATE pools SET state = 'draining', state_by = ?, state_reason = ?, revision = revision + 1 WHERE id = ?",
 		actorOf(by.owner), reason, pool.ID); err != nil {
 		return err
 	}
+	if err := tx.audit(record{actor: by.actor, action: ActionPoolDrain, pool: pool.ID, object: pool.ID, state: string(hubv1.PoolDraining), detail: reason}); err != nil {
+		return err
+	}
+	if pool.Queued == 0 && pool.Runners == (hubv1.RunnerCounts{}) {
+		// There is nothing to wait for.
+		return tx.close(actorOf(by.owner), pool, reason)
+	}
 	tx.touch(pool.ID)
-	return tx.audit(record{actor: by.actor, action: ActionPoolDrain, pool: pool.ID, object: pool.ID, state: string(hubv1.PoolDraining), detail: reason})
+	return nil
 }
 
 // drain cancels what waits, lets idle runners go, takes the tokens back, and
@@ -150,7 +157,7 @@ func (tx *Tx) close(actor string, pool poolRow, reason string) error {
 			return err
 		}
 	}
-	if _, err := tx.exec("UPDATE pools SET state = 'revoked', state_by = ?, state_reason = ?, revision = revision + 1 WHERE id = ?",
+	if err := tx.send("UPDATE pools SET state = 'revoked', state_by = ?, state_reason = ?, revision = revision + 1 WHERE id = ?",
 		actor, reason, pool.ID); err != nil {
 		return err
 	}

@@ -303,6 +303,16 @@ func (tx *Tx) touch(pool string) {
 	tx.fed[pool] = struct{}{}
 }
 
+// changed is touch for a change of what is said of a pool: that matters to what
+// waits for it, and where nothing waits there is nothing to settle.
+func (tx *Tx) changed(pool poolRow) {
+	if pool.Queued > 0 {
+		tx.touch(pool.ID)
+		return
+	}
+	tx.fed[pool.ID] = struct{}{}
+}
+
 func (tx *Tx) wake(topic string) { tx.topics[topic] = struct{}{} }
 
 // finish settles the pools that changed and counts their feed.
