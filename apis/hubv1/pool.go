@@ -113,23 +113,29 @@ type Override struct {
 	GitCordon *Cordon `json:"gitCordon,omitempty"`
 }
 
-// CauseBreakGlass is the cause of a Drift that an Override makes.
-const CauseBreakGlass = "BreakGlass"
+// Causes of a Drift.
+const (
+	// CauseBreakGlass: somebody set aside what Git says, with an Override.
+	CauseBreakGlass = "BreakGlass"
+	// CauseCommitNotApplied: the pool's document is held back.
+	CauseCommitNotApplied = "CommitNotApplied"
+)
 
 // Drift is one field in which the hub has a pool otherwise than Git.
 type Drift struct {
-	// Path is a JSON pointer into the HubPool document, such as /spec/maxRunners.
+	// Path is a JSON pointer into the HubPool document, such as /spec/maxRunners;
+	// empty for a document that is held back, of which nothing is compared.
 	Path string `json:"path"`
 	// Git and Hub are the values as JSON; empty where absent.
 	Git string `json:"git,omitempty"`
 	Hub string `json:"hub,omitempty"`
-	// Cause is CauseBreakGlass.
+	// Cause is one of the Cause… constants.
 	Cause string `json:"cause"`
 	// By is who made the difference, and Since when it began.
 	By    string    `json:"by"`
 	Since time.Time `json:"since"`
-	// Until is when it ends by itself.
-	Until time.Time `json:"until"`
+	// Until is when it ends by itself; nil where it does not.
+	Until *time.Time `json:"until,omitempty"`
 	// Message says why there is a difference.
 	Message string `json:"message"`
 }

@@ -40,6 +40,8 @@ type HeldBack struct {
 	Path string `json:"path"`
 	// Problems say what to correct, each in one line.
 	Problems []string `json:"problems"`
+	// Since is when the document was held back first, whatever commits came since.
+	Since time.Time `json:"since"`
 }
 
 // SyncList lists syncs by name.

@@ -90,6 +90,10 @@ func (p *shownPool) printOverride(w io.Writer) {
 		row(w, "Override:", fmt.Sprintf("%s (by %s, %s ago; ends %s)", over.Reason, over.By, age(time.Now(), over.At), over.Until.UTC().Format(time.RFC3339)))
 	}
 	for _, d := range p.Drift {
+		if d.Path == "" {
+			row(w, "Drift:", fmt.Sprintf("its document in Git is held back since %s: %s (%s)", d.Since.UTC().Format(time.RFC3339), d.Message, d.Cause))
+			continue
+		}
 		row(w, "Drift:", fmt.Sprintf("%s is %s at the hub and %s in Git (%s, by %s)", d.Path, orAbsent(d.Hub), orAbsent(d.Git), d.Cause, d.By))
 	}
 }

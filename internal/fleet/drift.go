@@ -2,6 +2,7 @@ package fleet
 
 import (
 	"cmp"
+	"encoding/json"
 	"fmt"
 	"slices"
 	"strings"
@@ -245,6 +246,7 @@ func (d *drift) hub() {
 		have := &hub.Pools[i]
 		switch {
 		case known[have.Name] || have.State == hubv1.PoolRevoked:
+		case have.Source != nil && d.ofCluster(have):
 		case have.Source == nil:
 			d.note("hub pool %s is not in Git", have.Name)
 		default:
@@ -277,6 +279,32 @@ func (d *drift) hubPool(name string, wanted *v1alpha1.HubPool, have *hubv1.Pool)
 		field.overridden(have)
 		d.add(name, "", field)
 	}
+}
+
+// ofCluster adds a pool that a HubPool of a cluster defines, and says whether it is
+// one: what Git says of it is in no half that the hub reads, but the hub knows.
+func (d *drift) ofCluster(have *hubv1.Pool) bool {
+	_, namespace, name, is := have.Source.Cluster()
+	if !is {
+		return false
+	}
+	d.pool(have.Name, "")
+	for i := range have.Drift {
+		field := FieldDrift{Surface: SurfaceGitHub, Kind: v1alpha1.HubPoolKind, Namespace: namespace, Name: name, Path: have.Drift[i].Path}
+		field.Git, field.Hub = fromJSON(have.Drift[i].Git), fromJSON(have.Drift[i].Hub)
+		field.overridden(have)
+		d.add(have.Name, "", field)
+	}
+	return true
+}
+
+// fromJSON is a value as the hub shows it; nil for none.
+func fromJSON(text string) any {
+	var value any
+	if text == "" || json.Unmarshal([]byte(text), &value) != nil {
+		return nil
+	}
+	return value
 }
 
 // overridden says of a field that somebody made differ, at the hub and on record,

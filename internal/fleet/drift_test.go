@@ -264,4 +264,19 @@ func TestAnOverrideIsNobodysEdit(t *testing.T) {
 	if text := report.Text(); !strings.Contains(text, "end-override") {
 		t.Errorf("it does not say what to do: %s", text)
 	}
+
+	// A pool that a cluster defines is in no half that the hub reads.
+	have.Name, have.Source = "theirs", &hubv1.Provenance{Sync: hubv1.ClusterOwner("eu", "fleet", "theirs")}
+	for _, pool := range fleet.Drift(in).Pools {
+		if pool.Pool != "theirs" {
+			continue
+		}
+		if len(pool.Fields) != 1 || pool.Fields[0].Cause != hubv1.CauseBreakGlass || pool.Fields[0].Namespace != "fleet" || fmt.Sprint(pool.Fields[0].Git) != "4" {
+			t.Errorf("of a cluster it is %+v", pool.Fields)
+		}
+		have = nil
+	}
+	if have != nil {
+		t.Error("it was not compared")
+	}
 }

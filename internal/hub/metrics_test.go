@@ -29,7 +29,7 @@ func TestEveryMetricIsListed(t *testing.T) {
 		}
 		listed[d.Name] = d
 	}
-	bounded := []string{"pool", "state", "code", "sync", "result", "route", "status", "finding", "severity", "limit", "le"}
+	bounded := []string{"pool", "state", "code", "sync", "result", "route", "status", "surface", "finding", "severity", "limit", "le"}
 	for _, found := range regexp.MustCompile(`(?m)^# TYPE (cloop_\S+) (\S+)$`).FindAllStringSubmatch(r.page("/metrics"), -1) {
 		d, known := listed[found[1]]
 		if !known || string(d.Kind) != found[2] {

@@ -327,7 +327,7 @@ func (f *follower) sync(ctx context.Context, record *hubv1.Sync) (string, error)
 		return "", fmt.Errorf("revision %s is not applied: %w", fleet.Short(revision), err)
 	}
 	f.waiting = len(applied.Waiting) > 0
-	record.Pools, record.HeldBack = names(f.documents), applied.HeldBack[:min(len(applied.HeldBack), maxHeldBack)]
+	record.Pools, record.HeldBack = names(f.documents), dated(applied.HeldBack, record.HeldBack, f.clock.Now().UTC())
 	if fresh {
 		f.metrics.synced.WithLabelValues(f.config.Name).Observe(f.clock.Since(began).Seconds())
 	}
@@ -340,6 +340,23 @@ func (f *follower) sync(ctx context.Context, record *hubv1.Sync) (string, error)
 
 // maxHeldBack bounds how many documents a sync's record lists that are held back.
 const maxHeldBack = 200
+
+// dated are the documents that are held back now, as far as a record lists them,
+// since when each is.
+func dated(now, before []hubv1.HeldBack, at time.Time) []hubv1.HeldBack {
+	since := map[string]time.Time{}
+	for _, held := range before {
+		since[held.Pool] = held.Since
+	}
+	now = now[:min(len(now), maxHeldBack)]
+	for i := range now {
+		now[i].Since = at
+		if was, known := since[now[i].Pool]; known {
+			now[i].Since = was
+		}
+	}
+	return now
+}
 
 // partly says of a revision that is not applied whole what is missing of it and why.
 func (f *follower) partly(revision string, applied store.Applied) error {

@@ -242,7 +242,16 @@ func TestADocumentWithAProblemHoldsBackItselfAlone(t *testing.T) {
 	if now := f.get("demo"); now.Revision != was.Revision || now.State != hubv1.PoolActive {
 		t.Errorf("what is held back is %+v", now)
 	}
-	if f.get("keep").MaxRunners != 9 || f.get("fourth").MaxRunners != 4 {
+	drift := f.untilPool(was.ID, "its watch says that it is held back", func(p hubv1.Pool) bool { return len(p.Drift) > 0 }).Drift
+	if len(drift) != 1 || drift[0].Cause != hubv1.CauseCommitNotApplied || drift[0].Path != "" || !strings.Contains(drift[0].Message, "spec.maxRunners") || drift[0].Since.IsZero() {
+		t.Errorf("its drift is %+v", drift)
+	}
+	f.clock.Step(time.Minute)
+	f.synced(revision, hubv1.SyncFailed)
+	if again := f.get("demo").Drift; len(again) != 1 || !again[0].Since.Equal(drift[0].Since) {
+		t.Errorf("looked at again, its drift is %+v", again)
+	}
+	if f.get("keep").MaxRunners != 9 || len(f.get("keep").Drift) > 0 || f.get("fourth").MaxRunners != 4 {
 		t.Error("the others did not land")
 	}
 	files["hub/demo.yaml"], files["hub/third.yaml"], files["hub/service.yaml"] = hubPool("demo", 5, "Revoke", ""), hubPool("third", 1, "Orphan", ""), "# nothing\n"

@@ -55,6 +55,10 @@ func (s *Store) Patients(ctx context.Context, id string) ([]doctor.Pool, error) 
 		if err != nil {
 			return err
 		}
+		held, err := readHeldBack(ctx, q)
+		if err != nil {
+			return err
+		}
 		place := map[string]int{} // pool id → its index
 		out = make([]doctor.Pool, len(rows))
 		for i, row := range rows {
@@ -63,7 +67,7 @@ func (s *Store) Patients(ctx context.Context, id string) ([]doctor.Pool, error) 
 				return err
 			}
 			row.Controllers = contacts[:min(len(contacts), contactsShown)]
-			s.drifted(&row.Pool)
+			s.drifted(&row.Pool, held)
 			out[i].Pool = row.Pool
 			said, err := refusals(ctx, q, row.ID, contacts)
 			if err != nil {

@@ -148,8 +148,38 @@ func expireOverrides(tx *Tx) error {
 	return nil
 }
 
-// drifted fills in what an override makes differ from Git.
-func (s *Store) drifted(pool *hubv1.Pool) {
+// heldBack: name of a pool → the sync whose document of it is held back, and why.
+type heldBack map[string]struct {
+	sync string
+	hubv1.HeldBack
+}
+
+func readHeldBack(ctx context.Context, q querier) (heldBack, error) {
+	rows, err := collect(ctx, q, scanSync, selectSyncs+" WHERE held_back <> '[]' ORDER BY name")
+	out := heldBack{}
+	for _, row := range rows {
+		for _, held := range row.HeldBack {
+			h := out[held.Pool]
+			h.sync, h.HeldBack = row.Name, held
+			out[held.Pool] = h
+		}
+	}
+	return out, err
+}
+
+// drifted fills in where a pool is otherwise than Git says.
+func (s *Store) drifted(pool *hubv1.Pool, held heldBack) {
+	s.broken(pool)
+	h, waits := held[pool.Name]
+	if waits && pool.Source != nil && pool.Source.Sync == h.sync {
+		pool.Drift = append(pool.Drift, hubv1.Drift{
+			Cause: hubv1.CauseCommitNotApplied, By: actorOf(h.sync), Since: h.Since, Message: strings.Join(h.Problems, "; "),
+		})
+	}
+}
+
+// broken fills in what an override makes differ from Git.
+func (s *Store) broken(pool *hubv1.Pool) {
 	over := pool.Override
 	if over == nil {
 		return
@@ -162,7 +192,7 @@ func (s *Store) drifted(pool *hubv1.Pool) {
 	}
 	for i := range pool.Drift {
 		d := &pool.Drift[i]
-		d.Cause, d.By, d.Since, d.Until = hubv1.CauseBreakGlass, over.By, over.Since, over.Until
+		d.Cause, d.By, d.Since, d.Until = hubv1.CauseBreakGlass, over.By, over.Since, &over.Until
 		d.Message = over.Reason
 	}
 }

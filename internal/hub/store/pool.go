@@ -95,9 +95,13 @@ func (s *Store) ListPools(ctx context.Context, revoked bool) ([]hubv1.Pool, erro
 		if err != nil {
 			return err
 		}
+		held, err := readHeldBack(ctx, q)
+		if err != nil {
+			return err
+		}
 		out = make([]hubv1.Pool, 0, len(rows))
 		for _, row := range rows {
-			pool, err := s.withContacts(ctx, q, row)
+			pool, err := s.poolShown(ctx, q, row, held)
 			if err != nil {
 				return err
 			}
@@ -116,7 +120,11 @@ func (s *Store) GetPool(ctx context.Context, ref string) (pool hubv1.Pool, feed 
 			return err
 		}
 		feed = row.feed
-		pool, err = s.withContacts(ctx, q, row)
+		held, err := readHeldBack(ctx, q)
+		if err != nil {
+			return err
+		}
+		pool, err = s.poolShown(ctx, q, row, held)
 		return err
 	})
 	return pool, feed, err
@@ -131,10 +139,11 @@ func (s *Store) PoolName(ctx context.Context, ref string) (string, error) {
 	return name, err
 }
 
-func (s *Store) withContacts(ctx context.Context, q querier, row poolRow) (hubv1.Pool, error) {
+// poolShown is a pool as people see it.
+func (s *Store) poolShown(ctx context.Context, q querier, row poolRow, held heldBack) (hubv1.Pool, error) {
 	var err error
 	row.Controllers, err = s.contacts(ctx, q, row.ID)
-	s.drifted(&row.Pool)
+	s.drifted(&row.Pool, held)
 	return row.Pool, err
 }
 

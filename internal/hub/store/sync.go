@@ -4,6 +4,7 @@ import (
 	"context"
 	"database/sql"
 	"slices"
+	"strings"
 
 	"cloop.dev/cloop/apis/hubv1"
 	"cloop.dev/cloop/internal/hub/problem"
@@ -71,12 +72,43 @@ func (s *Store) SaveSync(ctx context.Context, sync hubv1.Sync) error {
 		if sync.LastRun != nil {
 			at = nano(*sync.LastRun)
 		}
+		if err := tx.tellHeldBack(sync.Name, heldBack); err != nil {
+			return err
+		}
 		_, err := tx.exec(`UPDATE syncs SET state = ?, message = ?, last_attempted = ?, last_applied = ?, pools = ?, held_back = ?, last_run = ?,
 			revision = revision + 1 WHERE name = ?`,
 			string(sync.State), sync.Message, sync.LastAttemptedRevision, sync.LastAppliedRevision, asJSON(pools), asJSON(heldBack), at, sync.Name)
 		tx.wake(SyncTopic(sync.Name))
 		return err
 	})
+}
+
+// tellHeldBack wakes who watches a pool whose document is held back now and was not,
+// or the other way round, or for another reason.
+func (tx *Tx) tellHeldBack(sync string, now []hubv1.HeldBack) error {
+	bg := context.Background()
+	before, _, err := first(bg, tx, scanSync, selectSyncs+" WHERE name = ?", sync)
+	if err != nil {
+		return err
+	}
+	differ := map[string]int{} // pool and what is said of it → in how many of the two
+	for _, held := range slices.Concat(before.HeldBack, now) {
+		differ[held.Pool+"\n"+strings.Join(held.Problems, "\n")]++
+	}
+	for said, n := range differ {
+		if n == 2 {
+			continue
+		}
+		name, _, _ := strings.Cut(said, "\n")
+		id, found, err := first(bg, tx, scanText, "SELECT id FROM pools WHERE name = ?", name)
+		if err != nil {
+			return err
+		}
+		if found {
+			tx.fed[id] = struct{}{}
+		}
+	}
+	return nil
 }
 
 const selectSyncs = "SELECT name, repository, path, state, message, last_attempted, last_applied, pools, held_back, last_run, revision FROM syncs"
