@@ -54,6 +54,9 @@ const Alive = alive
 // KeepTime is what a member does every second.
 func (s *Store) KeepTime(ctx context.Context) error { return s.keepTime(ctx) }
 
+// Unsettled says that nothing is removed because the clock was set by much.
+func (s *Store) Unsettled() bool { return s.unsettled() }
+
 // Vanish ends a member as a crash would: nobody is told.
 func (s *Store) Vanish() {
 	s.members.stop()
