@@ -207,7 +207,7 @@ func (a *app) showDiff(report *diff.Report) error {
 // readLive reads what the flags name of hub and clusters. What cannot be read is
 // a note: the comparison of the commits stands without it.
 func (a *app) readLive(ctx context.Context, flags surfaceFlags) diff.Live {
-	var live diff.Live
+	live := diff.Live{Now: time.Now()}
 	note := func(format string, args ...any) {
 		live.Notes = append(live.Notes, oneLine(fmt.Sprintf(format, args...)))
 	}

@@ -69,6 +69,7 @@ type Way struct {
 	Digest string
 
 	variables *Variables
+	of        *applier
 }
 
 // Ways are those of a path, at least one. Its error is the context's.
@@ -79,7 +80,7 @@ func (r *Renderer) Ways(ctx context.Context, path string) ([]Way, error) {
 	}
 	var ways []Way
 	for _, v := range variants(appliers, path, r.given) {
-		ways = append(ways, Way{By: v.by, In: v.in, Digest: v.variables.Digest(), variables: v.variables})
+		ways = append(ways, Way{By: v.by, In: v.in, Digest: v.variables.Digest(), variables: v.variables, of: v.of})
 	}
 	return ways, nil
 }

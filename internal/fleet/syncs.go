@@ -33,6 +33,10 @@ type applier struct {
 	// variables are nil where it replaces none. References to objects of a
 	// cluster have no values here.
 	variables *Variables
+	// unrendered are fields that change what the path renders, and are not applied
+	// here; alters is equal where they say the same.
+	unrendered []schemas.Problem
+	alters     string
 }
 
 // WithinRepository is a path as objects give it, cleaned and relative to the
@@ -214,6 +218,9 @@ func (o *renderedObject) applier(others []applier, in string) []applier {
 	}
 	where, _, _ := unstructured.NestedString(obj.Object, "spec", "path")
 	found := applier{object: describe(obj), in: in, path: WithinRepository(where), sync: isKind(obj, v1alpha1.PoolSyncKind), source: syncOf(obj).source}
+	if !found.sync {
+		found.unrendered, found.alters = o.unrendered()
+	}
 	if _, substitutes, _ := unstructured.NestedMap(obj.Object, from...); substitutes {
 		found.variables = &Variables{values: map[string]variable{}}
 		texts, _, _ := unstructured.NestedStringMap(obj.Object, values...)
@@ -272,6 +279,7 @@ type variant struct {
 	// empty where none of the repository does.
 	by, in    string
 	variables *Variables
+	of        *applier
 }
 
 // variants are the ways in which a root is applied, at least one. What nothing
@@ -289,14 +297,14 @@ func variants(appliers []applier, root string, given *Variables) []variant {
 		if v != nil {
 			v = v.Over(given)
 		}
-		all = append(all, variant{a.object, a.in, v})
+		all = append(all, variant{a.object, a.in, v, a})
 	}
 	if len(all) == 0 {
 		// Whatever applies the whole of a repository may mean another one, but has
 		// the values of what nothing else of this applies.
 		for i := range appliers {
 			if a := &appliers[i]; a.plain && a.path == "." && a.variables != nil {
-				all = append(all, variant{a.object, a.in, a.variables.Over(given)})
+				all = append(all, variant{a.object, a.in, a.variables.Over(given), a})
 			}
 		}
 	}

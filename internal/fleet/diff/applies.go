@@ -110,7 +110,7 @@ func (l *lives) appliedIn(cluster *LiveCluster, overlay *Overlay, o *Object) app
 // doneBy notes what a PoolSync does not do, or not yet.
 func (l *lives) doneBy(by appliedBy) appliedBy {
 	spec := &by.sync.Spec
-	if spec.Suspend {
+	if by.sync.SuspendedAt(l.live.Now) {
 		until := ""
 		if spec.SuspendUntil != nil {
 			until = " until " + spec.SuspendUntil.UTC().Format(time.RFC3339)

@@ -181,6 +181,7 @@ func (c *comparison) overlay(ctx context.Context, name string) error {
 		return err
 	}
 	from, to := closure.Of(c.base, name), closure.Of(c.head, name)
+	c.unrendered(before, after, false)
 	if c.unchanged(to) && sameWays(before, after) {
 		c.report.Overlays = append(c.report.Overlays, Overlay{Path: name, Unchanged: true, appliers: appliersOf(after)})
 		return nil
@@ -199,9 +200,33 @@ func (c *comparison) overlay(ctx context.Context, name string) error {
 	for _, pair := range paired(was, now) {
 		overlay := c.differ(name, pair)
 		overlay.appliers = appliersOf(before, after)
+		c.unrendered(before, after, !overlay.Unchanged)
 		c.report.Overlays = append(c.report.Overlays, overlay)
 	}
 	return nil
+}
+
+// unrendered notes what of those who apply a path is not applied here: where the
+// path differs, and where only that does.
+func (c *comparison) unrendered(before, after []fleet.Way, differs bool) {
+	said := map[string]string{}
+	for i := range before {
+		_, said[before[i].By] = before[i].Unrendered()
+	}
+	for i := range after {
+		places, alters := after[i].Unrendered()
+		if was, known := said[after[i].By]; !differs && (!known || was == alters) {
+			delete(said, after[i].By)
+			continue
+		}
+		delete(said, after[i].By)
+		for _, place := range places {
+			c.report.note("%s is not applied to what is compared: what it changes is not shown", place)
+		}
+		if len(places) == 0 && !differs {
+			c.report.note("%s had fields that are not applied to what is compared, and has none now: what that changes is not shown", after[i].By)
+		}
+	}
 }
 
 // appliersOf names the objects that apply a path in some ways.

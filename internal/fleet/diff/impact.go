@@ -87,6 +87,8 @@ type Live struct {
 	Clusters []LiveCluster
 	// Notes say what could not be read.
 	Notes []string
+	// Now is when that was.
+	Now time.Time
 }
 
 // LiveHub is what the hub has.

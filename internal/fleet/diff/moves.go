@@ -137,7 +137,10 @@ func (c *comparison) movedAt(ctx context.Context, name string, before, after *[]
 // moved compares what an object applied from one path with what it applies from
 // another.
 func (c *comparison) moved(ctx context.Context, m move) error {
-	var sides [2]*rendering
+	var (
+		sides   [2]*rendering
+		applied [2][]fleet.Way
+	)
 	for i, r := range []struct {
 		revision
 		name string
@@ -147,6 +150,7 @@ func (c *comparison) moved(ctx context.Context, m move) error {
 			return err
 		}
 		ways = slices.DeleteFunc(ways, func(w fleet.Way) bool { return w.By != m.by })
+		applied[i] = ways
 		if i == 0 {
 			if err := c.extract.closure(ctx, r.from); err != nil {
 				return c.missing(c.options.Base, err)
@@ -164,6 +168,7 @@ func (c *comparison) moved(ctx context.Context, m move) error {
 		c.compared = append(c.compared, m)
 		overlay.Note = m.by + " applies it in place of " + m.from + ": what both have stays as it is"
 	}
+	c.unrendered(applied[0], applied[1], !overlay.Unchanged)
 	c.report.Overlays = append(c.report.Overlays, overlay)
 	return nil
 }

@@ -128,3 +128,28 @@ func TestImpactOfAMovedPath(t *testing.T) {
 		t.Errorf("%q %q", got, report.Notes)
 	}
 }
+
+// What Flux alone changes is not compared, and that is said.
+func TestFieldsOfFluxAreNoted(t *testing.T) {
+	t.Parallel()
+	files := fleetFiles()
+	files["boot/eu.yaml"] = byFlux("./clusters/eu")
+	r := newRepo(t, files)
+	altered := strings.Replace(byFlux("./clusters/eu"), "prune: true", "prune: true, targetNamespace: a", 1)
+	const note = "boot/eu.yaml:4: spec.targetNamespace of Kustomization flux-system/fleet is not applied to what is compared: what it changes is not shown"
+	check := func(name string, files map[string]string, want ...string) {
+		t.Helper()
+		r.write(files)
+		report, err := r.compare("HEAD")
+		if err != nil || !slices.Equal(report.Notes, want) {
+			t.Errorf("%s: %v %q, want %q", name, err, report.Notes, want)
+		}
+	}
+	check("it comes", map[string]string{"boot/eu.yaml": altered}, note)
+	r.commit("Alter", nil)
+	check("nothing changes", nil)
+	check("the path changes", map[string]string{"clusters/eu/kustomization.yaml": "resources: [../../pools/base]\nnamePrefix: a-\n"}, note)
+	r.commit("Prefix", nil)
+	check("it goes", map[string]string{"boot/eu.yaml": byFlux("./clusters/eu")},
+		"Kustomization flux-system/fleet had fields that are not applied to what is compared, and has none now: what that changes is not shown")
+}
