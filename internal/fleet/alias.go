@@ -8,17 +8,27 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// maxAliased bounds how many nodes the aliases of one root stand for. kustomize
-// replaces each alias by a copy of what it names: without a bound, a few hundred
-// bytes of aliases of aliases take all memory there is.
-const maxAliased = 100_000
+// Bounds on what the aliases of one root stand for. kustomize, as everybody who
+// writes YAML as JSON, replaces each alias by a copy of what it names: without a
+// bound, a few hundred bytes of aliases of aliases, or many of one long text, take
+// all memory there is.
+const (
+	// maxAliased bounds the nodes, and maxAliasedBytes their text.
+	maxAliased      = 100_000
+	maxAliasedBytes = 8 << 20
+)
 
 // aliases counts what the aliases of the files of one root stand for.
-type aliases struct{ total int }
+type aliases struct {
+	total int
+	bytes int64
+}
 
 // add refuses a file whose aliases, with those before, stand for too much. Text
 // that is no YAML has none.
-func (a *aliases) add(name string, data []byte) error {
+func (a *aliases) add(name string, data []byte) error { return a.addAt(name, data, position{}) }
+
+func (a *aliases) addAt(name string, data []byte, at position) error {
 	if tooDeep(data) {
 		return fmt.Errorf("%w: %s is nested more than %d levels deep", errFile, name, maxDepth)
 	}
@@ -32,44 +42,72 @@ func (a *aliases) add(name string, data []byte) error {
 			// The end, or text that kustomize cannot read either.
 			return nil //nolint:nilerr // what is no YAML has no aliases
 		}
-		count := expansion{sizes: map[*yaml.Node]int{}}
+		count := expansion{sizes: map[*yaml.Node]expanded{}, before: *a}
 		count.size(&document)
-		if a.total = min(a.total+count.aliased, maxAliased+1); a.total > maxAliased {
-			return fmt.Errorf("%w: the aliases of %s stand for more than %d values, or for themselves", errFile, name, maxAliased)
+		a.total, a.bytes = min(a.total+count.aliased.nodes, maxAliased+1), min(a.bytes+count.aliased.bytes, maxAliasedBytes+1)
+		if a.total > maxAliased || a.bytes > maxAliasedBytes {
+			message := fmt.Sprintf("the aliases of %s stand for more than %d values, or for themselves", name, maxAliased)
+			if a.total <= maxAliased {
+				message = fmt.Sprintf("the aliases of %s stand for more than %d MiB of text", name, maxAliasedBytes>>20)
+			}
+			where := at
+			if count.passed != nil {
+				where = position{count.passed.Line + at.lines, count.passed.Column + at.columns}
+			}
+			return &beyond{file: name, at: where, message: message, remedy: "write fewer aliases, or shorter values", kind: errFile}
 		}
 		for _, text := range count.texts {
-			if err := a.add(name, []byte(text)); err != nil {
+			inner := inside(text)
+			inner.lines += at.lines
+			if err := a.addAt(name, []byte(text.Value), inner); err != nil {
 				return err
 			}
 		}
 	}
 }
 
-// expansion measures one document. Sizes stop growing above maxAliased.
-type expansion struct {
-	// sizes of the nodes that are known; those in progress have maxAliased+1, so
-	// that an anchor within itself is too large.
-	sizes   map[*yaml.Node]int
-	aliased int
-	// texts are block scalars, such as an inline patch, that may be YAML.
-	texts []string
+// expanded is what a node is with its aliases replaced: nodes, and bytes of text.
+// Neither grows much above its bound.
+type expanded struct {
+	nodes int
+	bytes int64
 }
 
-func (e *expansion) size(node *yaml.Node) int {
+func (e expanded) plus(other expanded) expanded {
+	return expanded{min(e.nodes+other.nodes, maxAliased+1), min(e.bytes+other.bytes, maxAliasedBytes+1)}
+}
+
+// expansion measures one document.
+type expansion struct {
+	// sizes of the nodes that are known; those in progress are too large, so that an
+	// anchor within itself is.
+	sizes   map[*yaml.Node]expanded
+	before  aliases
+	aliased expanded
+	// passed is the alias with which a bound is passed; nil: it is not.
+	passed *yaml.Node
+	// texts are block scalars, such as an inline patch, that may be YAML.
+	texts []*yaml.Node
+}
+
+func (e *expansion) size(node *yaml.Node) expanded {
 	if known, ok := e.sizes[node]; ok {
 		return known
 	}
-	e.sizes[node] = maxAliased + 1
-	total := 1
+	e.sizes[node] = expanded{maxAliased + 1, maxAliasedBytes + 1}
+	total := expanded{1, int64(len(node.Value))}
 	switch {
 	case node.Kind == yaml.AliasNode && node.Alias != nil:
 		total = e.size(node.Alias)
-		e.aliased = min(e.aliased+total, maxAliased+1)
+		e.aliased = e.aliased.plus(total)
+		if e.passed == nil && (e.before.total+e.aliased.nodes > maxAliased || e.before.bytes+e.aliased.bytes > maxAliasedBytes) {
+			e.passed = node
+		}
 	case node.Kind == yaml.ScalarNode && strings.Contains(node.Value, "\n"):
-		e.texts = append(e.texts, node.Value)
+		e.texts = append(e.texts, node)
 	}
 	for _, child := range node.Content {
-		total = min(total+e.size(child), maxAliased+1)
+		total = total.plus(e.size(child))
 	}
 	e.sizes[node] = total
 	return total

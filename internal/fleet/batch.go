@@ -12,6 +12,7 @@ import (
 	"path"
 	"path/filepath"
 	"slices"
+	"strings"
 
 	"sigs.k8s.io/yaml"
 
@@ -92,7 +93,10 @@ func (s *scan) inBatches(ctx context.Context, b *builder, dir, file string) (out
 		if err != nil {
 			return nil, false, nil //nolint:nilerr // rendered at once it is reported
 		}
-		part, err := s.rendered(b, dir, file, replaced)
+		part, err := s.rendered(ctx, b, dir, file, replaced)
+		if ctx.Err() != nil {
+			return nil, false, buildError(dir, ctx.Err())
+		}
 		if err != nil || len(part.problems) > 0 {
 			return nil, false, nil //nolint:nilerr // rendered at once it is reported
 		}
@@ -421,6 +425,10 @@ func (p *batches) resources(dir string, list []any, batch int) []any {
 // once: a million takes it about three seconds.
 const maxWork = 12_000_000
 
+// maxKeyPairs bounds how many pairs of keys it may compare: a thousand million take it
+// some twenty seconds.
+const maxKeyPairs = 1_000_000_000
+
 // tooMuch is an error where kustomize, which cannot be interrupted, would take
 // minutes.
 func (s *scan) tooMuch() error {
@@ -439,7 +447,20 @@ func (s *scan) tooMuch() error {
 		patches++
 	}
 	// It notes each JSON patch on its object, in a list that it reads whole.
-	work := objects*objects + objects*patches + 2*objects*open*open
+	var entries, pairs int64
+	for i := range s.layers {
+		if l := &s.layers[i]; l.document != nil {
+			w := l.weighed()
+			pairs += w.pairs
+			if !l.patch && (s.growth.names > 0 || !strings.HasPrefix(l.document.Object.GetAPIVersion(), "cloop.dev/")) {
+				entries += w.entries
+			}
+		}
+	}
+	if pairs > maxKeyPairs/int64(1+patches) {
+		return fmt.Errorf("%w: kustomize would take minutes to look for the keys of mappings that have more than %d; divide them among objects, or do without patches of those", errBounds, largeMapping)
+	}
+	work := objects*objects + objects*patches + 2*objects*open*open + objects*int(entries)/8
 	for _, n := range operations {
 		work += 2 * n * (n + 2*open)
 	}

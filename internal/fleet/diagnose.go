@@ -109,7 +109,7 @@ func (d *diagnosis) remaining(ctx context.Context, said string, refusal error, o
 		return said
 	}
 	if errors.Is(refusal, errBounds) && len(d.problems) == 0 {
-		d.problems = append(d.problems, located(broken(RuleTooLarge, refusal.Error()), d.file))
+		d.problems = append(d.problems, tooLarge(refusal, d.file))
 		return ""
 	}
 	if safe, problem := d.safe(ctx); !safe {
@@ -120,10 +120,10 @@ func (d *diagnosis) remaining(ctx context.Context, said string, refusal error, o
 	}
 	failed := true
 	if len(d.problems) > 0 || said == "" || errors.Is(refusal, errBounds) {
-		said, failed = d.fails(d.count)
+		said, failed = d.fails(ctx, d.count)
 	}
 	if failed && isClash(said) && d.twins(ctx) {
-		said, failed = d.fails(d.count)
+		said, failed = d.fails(ctx, d.count)
 	}
 	if failed {
 		if reason, failed = d.search(ctx, said); failed {
@@ -227,7 +227,7 @@ func (d *diagnosis) safe(ctx context.Context) (bool, *schemas.Problem) {
 	case ctx.Err() != nil:
 		return false, nil
 	case errors.Is(err, errBounds):
-		problem := located(broken(RuleTooLarge, err.Error()), d.file)
+		problem := tooLarge(err, d.file)
 		return false, &problem
 	}
 	return err == nil && !s.refused && len(s.lost()) == 0, nil
@@ -269,7 +269,7 @@ func isClash(said string) bool {
 // said is its error for the whole. Where the search ends before, reason is what
 // kustomize says then.
 func (d *diagnosis) search(ctx context.Context, said string) (reason string, failed bool) {
-	if message, failed := d.fails(0); failed {
+	if message, failed := d.fails(ctx, 0); failed {
 		return message, true
 	}
 	// The first good steps render, and bad ones do not. Behind what was found the
@@ -284,7 +284,7 @@ func (d *diagnosis) search(ctx context.Context, said string) (reason string, fai
 		} else {
 			for bad-good > 1 {
 				step := good + (bad-good)/2
-				if message, failed := d.fails(step); failed {
+				if message, failed := d.fails(ctx, step); failed {
 					bad, said = step, message
 				} else {
 					good = step
@@ -298,7 +298,7 @@ func (d *diagnosis) search(ctx context.Context, said string) (reason string, fai
 		}
 		for {
 			bad = min(good+stride, d.count)
-			if said, failed = d.fails(bad); failed || bad == d.count {
+			if said, failed = d.fails(ctx, bad); failed || bad == d.count {
 				break
 			}
 			good, stride = bad, 2*stride
@@ -349,13 +349,13 @@ func (d *diagnosis) take(step int, problem *schemas.Problem) {
 }
 
 // fails renders the root as far as the first steps, and gives kustomize's error.
-func (d *diagnosis) fails(count int) (message string, failed bool) {
+func (d *diagnosis) fails(ctx context.Context, count int) (message string, failed bool) {
 	d.tries++
 	replaced, err := d.files(count)
 	if err != nil {
 		return err.Error(), true
 	}
-	resources, err := d.b.run(d.dir, d.b.absolute(replaced))
+	resources, err := d.b.run(ctx, d.dir, d.b.absolute(replaced))
 	of := &run{}
 	if err == nil {
 		of.objects, of.wrong, err = madeOf(resources)

@@ -2,6 +2,7 @@ package fleet
 
 import (
 	"context"
+	"time"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 )
@@ -64,4 +65,24 @@ func SetMaxArtifact(t interface{ Cleanup(func()) }, size int64) {
 	before := maxArtifact
 	maxArtifact = size
 	t.Cleanup(func() { maxArtifact = before })
+}
+
+// HoldKustomize is as a run of kustomize that does not end; it returns what ends it.
+func HoldKustomize() (release func()) {
+	kustomizeTurn <- struct{}{}
+	return func() { <-kustomizeTurn }
+}
+
+// SetTurn bounds how long a run of kustomize is waited for; it returns what undoes it.
+func SetTurn(turn time.Duration) (undo func()) {
+	before := maxTurn
+	maxTurn = turn
+	return func() { maxTurn = before }
+}
+
+// SetRootValues bounds the values that are read for a root; it returns what undoes it.
+func SetRootValues(values int) (undo func()) {
+	before := maxRootValues
+	maxRootValues = values
+	return func() { maxRootValues = before }
 }

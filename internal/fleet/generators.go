@@ -12,7 +12,7 @@ import (
 
 // generators adds what the built-in generators make, each at its entry, and what
 // they take in.
-func (s *scan) generators(dir, file string, document *yaml.Node) {
+func (s *scan) generators(dir, file string, document *yaml.Node) error {
 	for _, kind := range []string{"ConfigMap", "Secret"} {
 		field := strings.ToLower(kind[:1]) + kind[1:] + "Generator"
 		_, list := entryNamed(document, field)
@@ -27,13 +27,21 @@ func (s *scan) generators(dir, file string, document *yaml.Node) {
 				}
 			}
 			_, behavior := entryNamed(made, "behavior")
-			_ = s.reading(entry{file, field, i}, func() error {
-				s.add(layer{file: file, generated: true, merges: behavior != nil && behavior.Value != "create", given: s.givenTo(dir, file, made),
+			err := s.reading(entry{file, field, i}, func() error {
+				brings, err := s.taken(dir, file, made)
+				if err != nil {
+					return err
+				}
+				s.add(layer{file: file, generated: true, brings: brings, merges: behavior != nil && behavior.Value != "create", given: s.givenTo(dir, file, made),
 					document: &schemas.Document{Object: object, File: file, Line: made.Line, Node: made}})
 				return nil
 			})
+			if err != nil {
+				return err
+			}
 		}
 	}
+	return nil
 }
 
 // givenTo says where the fields of what a generator makes are written, and
@@ -77,16 +85,35 @@ func entriesOf(of *yaml.Node, field string) []*yaml.Node {
 	return nil
 }
 
-// configured reports files that configure kustomize and are not there.
-func (s *scan) configured(dir, file string, document *yaml.Node) {
-	if _, openapi := entryNamed(document, "openapi"); openapi != nil {
-		for _, node := range entriesOf(openapi, "path") {
-			s.there(dir, file, node.Value, node)
+// configured looks at the files that configure kustomize, and reports those that are
+// not there.
+func (s *scan) configured(dir, file string, document *yaml.Node) error {
+	look := func(nodes []*yaml.Node, at func(dir, file string, entry *yaml.Node) error) error {
+		for _, node := range nodes {
+			if !s.there(dir, file, node.Value, node) || s.configuring[path.Join(dir, node.Value)] {
+				continue
+			}
+			if s.configuring == nil {
+				s.configuring = map[string]bool{}
+			}
+			s.configuring[path.Join(dir, node.Value)] = true
+			if err := at(dir, file, node); err != nil {
+				return err
+			}
 		}
+		return nil
 	}
-	for _, node := range append(entriesOf(document, "configurations"), entriesOf(document, "crds")...) {
-		s.there(dir, file, node.Value, node)
+	var schema []*yaml.Node
+	if _, openapi := entryNamed(document, "openapi"); openapi != nil {
+		schema = entriesOf(openapi, "path")
 	}
+	if err := look(schema, s.openAPI); err != nil {
+		return err
+	}
+	if err := look(entriesOf(document, "configurations"), s.configuration); err != nil {
+		return err
+	}
+	return look(entriesOf(document, "crds"), s.described)
 }
 
 // there says whether a file is in the repository, and reports it where it is not.

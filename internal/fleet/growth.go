@@ -2,11 +2,12 @@ package fleet
 
 import (
 	"fmt"
-	"path"
 	"slices"
 	"strings"
 
 	"go.yaml.in/yaml/v3"
+
+	"cloop.dev/cloop/internal/count"
 )
 
 // Bounds on what a little text may grow to. kustomize works in memory, copies
@@ -48,6 +49,12 @@ type growth struct {
 	// variables says that $(NAME) stands for a value; references counts them.
 	variables  bool
 	references int64
+	// everywhere are the places that configurations name for values, and names how
+	// many they name for names of other objects.
+	everywhere fieldSpecs
+	names      int64
+	// work is about how many fields of objects are looked at.
+	work int64
 }
 
 // copying is a value that a JSON patch or a replacement copies to another place
@@ -66,8 +73,8 @@ func (c copying) doubles(copies []copying) bool {
 	})
 }
 
-// tooLarge is an error where the bound would be passed.
-func (g *growth) tooLarge() error {
+// tooLarge is an error where the bound would be passed, at a node of a file.
+func (g *growth) tooLarge(file string, at *yaml.Node) error {
 	one := g.largest
 	for _, c := range g.copies {
 		if one += g.largest; c.doubles(g.copies) {
@@ -81,7 +88,8 @@ func (g *growth) tooLarge() error {
 		total += g.largest * g.references
 	}
 	if total > maxGrown {
-		return fmt.Errorf("%w: patches, annotations and copies could add more than %d MiB to its objects", errBounds, maxGrown>>20)
+		return beyondAt(file, at, fmt.Sprintf("patches, annotations, names and copies could add more than %d MiB to the %s of the root", maxGrown>>20, count.Of(g.objects, "object")),
+			"write shorter values, or divide the objects among roots")
 	}
 	return nil
 }
@@ -155,45 +163,6 @@ func fieldTokens(field string) []string {
 		field = "metadata.name"
 	}
 	return strings.Split(field, ".")
-}
-
-// sizeOf is about how long a node is as text, in bytes.
-func sizeOf(node *yaml.Node) int64 {
-	size := int64(len(node.Value)) + 2
-	for _, child := range node.Content {
-		size += sizeOf(child)
-	}
-	return size
-}
-
-// grows takes a kustomization into account, once what it refers to was read.
-// first is the index of the first layer that it changes.
-func (s *scan) grows(dir string, document *yaml.Node, k *kustomizationFile, size, first int) {
-	objects := 0
-	for i := first; i < len(s.layers); i++ {
-		if l := &s.layers[i]; l.document != nil && !l.patch {
-			objects++
-			s.growth.largest = max(s.growth.largest, l.size())
-		}
-	}
-	for i := range k.Patches {
-		// They apply to what they select: see applied.
-		size -= len(k.Patches[i].Patch.Value)
-	}
-	s.growth.added += max(int64(size), 0) * int64(objects)
-	s.growth.objects = max(s.growth.objects, objects)
-	s.growth.variables = s.growth.variables || len(k.Vars) > 0
-	s.growth.find(document, 0)
-	for _, generator := range slices.Concat(k.ConfigMapGenerator, k.SecretGenerator) {
-		for _, entry := range append(slices.Concat(generator.Files, generator.Envs), generator.Env) {
-			if _, file, named := strings.Cut(entry, "="); named {
-				entry = file
-			}
-			if info, err := s.root.Stat(path.Join(dir, entry)); err == nil && info.Mode().IsRegular() {
-				s.growth.largest = max(s.growth.largest, info.Size())
-			}
-		}
-	}
 }
 
 // applied adds what a patch adds: its text, for every object that it means.

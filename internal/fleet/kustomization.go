@@ -23,16 +23,7 @@ type kustomizationFile struct {
 	Transformers          []yaml.Node  `yaml:"transformers"`
 	Validators            []yaml.Node  `yaml:"validators"`
 	Vars                  []yaml.Node  `yaml:"vars"`
-	ConfigMapGenerator    []generator  `yaml:"configMapGenerator"`
-	SecretGenerator       []generator  `yaml:"secretGenerator"`
 	Replacements          []fileEntry  `yaml:"replacements"`
-}
-
-// generator is what a ConfigMap or Secret is made from.
-type generator struct {
-	Files []string `yaml:"files"`
-	Envs  []string `yaml:"envs"`
-	Env   string   `yaml:"env"`
 }
 
 // fileEntry is an entry that may stand in a file of its own.

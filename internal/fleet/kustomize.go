@@ -12,6 +12,8 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
+	"time"
 
 	"github.com/fluxcd/pkg/kustomize/filesys"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -23,11 +25,20 @@ import (
 	"sigs.k8s.io/kustomize/kyaml/openapi"
 
 	manifests "cloop.dev/cloop/kustomize"
+	"cloop.dev/cloop/schemas"
 )
 
-// kustomizeLock guards kyaml's global OpenAPI schema, which every run of
-// kustomize reads and writes without care for another.
-var kustomizeLock sync.Mutex
+// kustomizeTurn guards kyaml's global OpenAPI schema, which every run of
+// kustomize reads and writes without care for another: who runs it has put something
+// there.
+var kustomizeTurn = make(chan struct{}, 1)
+
+// maxTurn is how long a run may take, and how long another waits for it. What is
+// let near kustomize takes it seconds.
+var maxTurn = 5 * time.Minute
+
+// errStuck is a run that does not end.
+var errStuck = errors.New("kustomize does not come to an end")
 
 // kustomize renders a directory with a kustomization. Its error is the
 // context's; everything else is a problem.
@@ -37,11 +48,11 @@ func (b *builder) kustomize(ctx context.Context, dir, file string) (*rendering, 
 		if ctx.Err() != nil {
 			return nil, buildError(dir, ctx.Err())
 		}
-		rule := RuleBuild
+		problem := located(broken(RuleBuild, err.Error()), file)
 		if errors.Is(err, errBounds) {
-			rule = RuleTooLarge
+			problem = tooLarge(err, file)
 		}
-		return &rendering{problems: append(s.problems, located(broken(rule, err.Error()), file))}, nil
+		return &rendering{problems: append(s.problems, problem)}, nil
 	}
 	if s.blank {
 		return &rendering{problems: s.problems}, nil
@@ -59,8 +70,14 @@ func (b *builder) kustomize(ctx context.Context, dir, file string) (*rendering, 
 			return s.refusedBy(ctx, b, dir, file, err), nil
 		}
 		modern := s.modernized(b)
-		if out, err = s.rendered(b, dir, file, modern); err != nil && len(modern) > 0 {
-			out, err = s.rendered(b, dir, file, nil)
+		if out, err = s.rendered(ctx, b, dir, file, modern); err != nil && len(modern) > 0 && ctx.Err() == nil && !errors.Is(err, errStuck) {
+			out, err = s.rendered(ctx, b, dir, file, nil)
+		}
+		if ctx.Err() != nil {
+			return nil, buildError(dir, ctx.Err())
+		}
+		if errors.Is(err, errStuck) {
+			return &rendering{problems: []schemas.Problem{tooLarge(fmt.Errorf("%w: %w", errBounds, err), file)}, lost: true}, nil
 		}
 		if err != nil {
 			return s.refusedBy(ctx, b, dir, file, err), nil
@@ -72,8 +89,8 @@ func (b *builder) kustomize(ctx context.Context, dir, file string) (*rendering, 
 }
 
 // rendered runs kustomize once, over files of which some may be replaced.
-func (s *scan) rendered(b *builder, dir, file string, replaced map[string][]byte) (*rendering, error) {
-	run, reused, err := b.remembered(dir, replaced)
+func (s *scan) rendered(ctx context.Context, b *builder, dir, file string, replaced map[string][]byte) (*rendering, error) {
+	run, reused, err := b.remembered(ctx, dir, replaced)
 	if err != nil {
 		return nil, err
 	}
@@ -101,14 +118,25 @@ type made struct {
 	digest [sha256.Size]byte
 }
 
+// Nets for what the scan does not foresee, each far beyond what it lets through: what
+// kustomize reads for a root, and what the objects that it renders are as text.
+const (
+	maxHanded   = 4 * maxRootBytes
+	maxRendered = 4 * maxRootBytes
+)
+
 // madeOf takes the objects out of what kustomize rendered; wrong is about those
 // that are none.
 func madeOf(resources resmap.ResMap) (objects []made, wrong []error, err error) {
 	objects = make([]made, 0, resources.Size())
+	size := 0
 	for _, resource := range resources.Resources() {
 		data, err := resource.MarshalJSON()
 		if err != nil {
 			return nil, nil, err
+		}
+		if size += len(data); size > maxRendered {
+			return nil, nil, fmt.Errorf("%w: its objects are together larger than %d MiB", errBounds, maxRendered>>20)
 		}
 		obj := &unstructured.Unstructured{}
 		if err := obj.UnmarshalJSON(data); err != nil {
@@ -182,23 +210,50 @@ func (l *layer) made() *unstructured.Unstructured {
 // those of custom resources are.
 //
 // replaced: file, absolute → its content for this run.
-func (b *builder) run(dir string, replaced map[string][]byte) (resmap.ResMap, error) {
+func (b *builder) run(ctx context.Context, dir string, replaced map[string][]byte) (resmap.ResMap, error) {
 	files, err := b.files(replaced)
 	if err != nil {
 		return nil, err
 	}
-	return b.runOver(dir, files)
+	return b.runOver(ctx, dir, files)
 }
 
 // files are those of the tree as a run sees them.
 func (b *builder) files(replaced map[string][]byte) (boundedFiles, error) {
 	secure, err := filesys.MakeFsOnDiskSecure(b.dir)
-	return boundedFiles{FileSystem: secure, gate: b.gate, aliased: &aliases{}, replaced: replaced}, err
+	return boundedFiles{FileSystem: secure, gate: b.gate, aliased: &aliases{}, handed: new(atomic.Int64), replaced: replaced}, err
 }
 
-func (b *builder) runOver(dir string, files kfilesys.FileSystem) (resources resmap.ResMap, err error) {
-	kustomizeLock.Lock()
-	defer kustomizeLock.Unlock()
+// runOver returns when the context is done, though kustomize does not: it has no way
+// to be interrupted. Nobody else has a turn then until it ends.
+func (b *builder) runOver(ctx context.Context, dir string, files kfilesys.FileSystem) (resmap.ResMap, error) {
+	ctx, cancel := context.WithTimeoutCause(ctx, maxTurn, errStuck)
+	defer cancel()
+	select {
+	case kustomizeTurn <- struct{}{}:
+	case <-ctx.Done():
+		return nil, context.Cause(ctx)
+	}
+	type result struct {
+		resources resmap.ResMap
+		err       error
+	}
+	done := make(chan result, 1)
+	go func() {
+		defer func() { <-kustomizeTurn }()
+		var out result
+		out.resources, out.err = runKustomize(filepath.Join(b.dir, filepath.FromSlash(dir)), files)
+		done <- out
+	}()
+	select {
+	case out := <-done:
+		return out.resources, out.err
+	case <-ctx.Done():
+		return nil, context.Cause(ctx)
+	}
+}
+
+func runKustomize(dir string, files kfilesys.FileSystem) (resources resmap.ResMap, err error) {
 	defer func() {
 		// kustomize panics on some inputs; a committer must not be able to end
 		// the process with one.
@@ -215,7 +270,7 @@ func (b *builder) runOver(dir string, files kfilesys.FileSystem) (resources resm
 		LoadRestrictions: types.LoadRestrictionsNone,
 		PluginConfig:     types.DisabledPluginConfig(),
 	})
-	return kustomizer.Run(files, filepath.Join(b.dir, filepath.FromSlash(dir)))
+	return kustomizer.Run(files, dir)
 }
 
 // boundedFiles is a file system in which every file is a regular one, is not too
@@ -223,8 +278,10 @@ func (b *builder) runOver(dir string, files kfilesys.FileSystem) (resources resm
 type boundedFiles struct {
 	kfilesys.FileSystem
 	gate *gate
-	// aliased counts the aliases of what is read; nil: nobody does.
+	// aliased counts the aliases of what is read, and handed its bytes; nil: nobody
+	// does.
 	aliased *aliases
+	handed  *atomic.Int64
 	// replaced: see run. A file without content is not there.
 	replaced map[string][]byte
 }
@@ -258,8 +315,11 @@ func (f boundedFiles) ReadFile(name string) ([]byte, error) {
 	if err != nil || f.aliased == nil {
 		return data, err
 	}
+	if f.handed.Add(int64(len(data))) > maxHanded {
+		return nil, fmt.Errorf("%w: kustomize reads more than %d MiB for this root", errBounds, maxHanded>>20)
+	}
 	if err := f.aliased.add(filepath.Base(name), data); err != nil {
-		return nil, err
+		return nil, fmt.Errorf("%w: %s", errBounds, strings.TrimPrefix(err.Error(), errFile.Error()+": "))
 	}
 	return data, nil
 }

@@ -50,6 +50,9 @@ type layer struct {
 	// given: pointer → what gives a field of it.
 	generated, merges bool
 	given             map[string]placed
+	// weight: see weighed. brings is how much a generator takes in, in bytes.
+	weight weight
+	brings int64
 	// left: it is left out; see leftOut. unread: what it changes is not known.
 	left, unread bool
 }

@@ -2,6 +2,7 @@ package fleet
 
 import (
 	"bytes"
+	"context"
 	"crypto/sha256"
 	"maps"
 	"slices"
@@ -71,13 +72,13 @@ func (m *memo) keep(judged bool) {
 func (m *memo) end() { m.next, m.replay = nil, nil }
 
 // remembered runs kustomize, or finds that an earlier run would render the same.
-func (b *builder) remembered(dir string, replaced map[string][]byte) (out *run, reused bool, err error) {
+func (b *builder) remembered(ctx context.Context, dir string, replaced map[string][]byte) (out *run, reused bool, err error) {
 	files, err := b.files(replaced)
 	if err != nil {
 		return nil, false, err
 	}
 	if b.memo == nil {
-		resources, err := b.runOver(dir, files)
+		resources, err := b.runOver(ctx, dir, files)
 		if err != nil {
 			return nil, false, err
 		}
@@ -93,7 +94,7 @@ func (b *builder) remembered(dir string, replaced map[string][]byte) (out *run, 
 		return out, true, nil
 	}
 	traced := tracedFiles{files, b.dir, newTrace()}
-	resources, err := b.runOver(dir, traced)
+	resources, err := b.runOver(ctx, dir, traced)
 	if err != nil {
 		return nil, false, err
 	}

@@ -14,15 +14,15 @@ import (
 type outline struct {
 	// documents have apiVersion, kind and metadata, and no nodes.
 	documents []schemas.Document
-	// sizes are about how long each is as text, in bytes.
-	sizes []int64
+	// weights are what each weighs.
+	weights []weight
 }
 
 func outlineOf(documents []schemas.Document) *outline {
-	o := &outline{documents: make([]schemas.Document, len(documents)), sizes: make([]int64, len(documents))}
+	o := &outline{documents: make([]schemas.Document, len(documents)), weights: make([]weight, len(documents))}
 	for i := range documents {
 		d := documents[i]
-		o.sizes[i] = sizeOf(d.Node)
+		o.weights[i] = weigh(d.Node)
 		object := map[string]any{}
 		for _, field := range []string{"apiVersion", "kind", "metadata"} {
 			if value, ok := d.Object.Object[field]; ok {
@@ -89,12 +89,4 @@ func (s *scan) unfold() {
 			l.document, l.outlined = l.whole(), nil
 		}
 	}
-}
-
-// size is about how long a layer's document is as text, in bytes.
-func (l *layer) size() int64 {
-	if l.outlined == nil {
-		return sizeOf(l.document.Node)
-	}
-	return l.outlined.sizes[l.place]
 }

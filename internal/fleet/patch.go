@@ -3,6 +3,7 @@ package fleet
 import (
 	"bytes"
 	"errors"
+	"fmt"
 	"path"
 	"regexp"
 	"strings"
@@ -165,6 +166,11 @@ func (s *scan) patch(file string, data []byte, at position, selected *target) {
 	}
 	if operations, list := decodeOperations(data, at); operations != nil {
 		s.twice(file, list)
+		for i := range operations {
+			if op := &operations[i]; (op.Path == "/metadata/name" || op.Path == "/metadata/namespace") && len(op.Value.Value) > maxName {
+				s.longName(file, op.line, op.column)
+			}
+		}
 		s.add(layer{file: file, operations: operations, patch: true, target: selected})
 		return
 	}
@@ -181,8 +187,18 @@ func (s *scan) patch(file string, data []byte, at position, selected *target) {
 	for i := range documents {
 		documents[i].Line += at.lines
 		at.move(documents[i].Node)
+		if object := documents[i].Object; len(object.GetName()) > maxName || len(object.GetNamespace()) > maxName {
+			s.longName(file, documents[i].Line, 1)
+		}
 		s.add(layer{file: file, document: &documents[i], patch: true, target: selected})
 	}
+}
+
+// longName refuses the root for a patch that makes a name of a long text: kustomize
+// would write it wherever an object is referred to.
+func (s *scan) longName(file string, line, column int) {
+	s.refuse(file, &yaml.Node{Line: line, Column: column}, RuleTooLarge,
+		fmt.Sprintf("the patch gives a name or namespace of more than the %d characters that one may have", maxName), "shorten it")
 }
 
 // decodeOperations reads a JSON patch, in YAML or JSON, and the list that it is;

@@ -53,7 +53,7 @@ func (r *rendering) ended(ctx context.Context, name string, err error) error {
 	case err == nil:
 		return nil
 	case errors.Is(err, errBounds):
-		*r = rendering{problems: append(r.problems, located(broken(RuleTooLarge, err.Error()), name))}
+		*r = rendering{problems: append(r.problems, tooLarge(err, name))}
 	case ctx.Err() != nil:
 		return buildError(name, err)
 	default:
@@ -134,7 +134,7 @@ func plainFile(s *scan, name string) ([]byte, *schemas.Problem, error) {
 	data, err := s.read(name)
 	switch {
 	case errors.Is(err, errFile):
-		problem := located(broken(RuleTooLarge, err.Error()), name)
+		problem := tooLarge(err, name)
 		return nil, &problem, nil
 	case err == nil || errors.Is(err, errBounds):
 		return data, nil, err

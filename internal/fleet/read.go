@@ -21,6 +21,10 @@ const (
 	maxPlainFiles = 20_000
 )
 
+// maxRootValues bounds the values of all that is read for a root: kustomize and the
+// scan have each of them as nodes, of some hundred bytes.
+var maxRootValues = 600_000
+
 var (
 	errBounds = errors.New("beyond the bounds")
 	// errFile is one file beyond them, which says nothing of the others.
@@ -67,10 +71,17 @@ func (s *scan) read(name string) ([]byte, error) {
 	if s.bytes += int64(len(data)); s.bytes > maxRootBytes {
 		return nil, fmt.Errorf("%w: what is read for this root is together larger than %d MiB", errBounds, maxRootBytes>>20)
 	}
-	if valuesIn(data) > maxValues {
+	values := valuesIn(data)
+	if values > maxValues {
 		return nil, fmt.Errorf("%w: %s has more than %d values", errFile, name, maxValues)
+	}
+	if s.values += values; s.layered && s.values > maxRootValues {
+		return nil, fmt.Errorf("%w: what is read for this root has together more than %d values", errBounds, maxRootValues)
 	}
 	s.growth.references += int64(bytes.Count(data, []byte("$(")))
 	s.comments.note(name, data)
-	return data, s.aliased.add(name, data)
+	before := s.aliased.bytes
+	err := s.aliased.add(name, data)
+	s.bytes += max(s.aliased.bytes-before, 0)
+	return data, err
 }

@@ -23,6 +23,14 @@ type scan struct {
 	visits int
 	reads  int
 	bytes  int64
+	// values of what was read for a kustomization.
+	values  int
+	layered bool
+	// filled are the entries of what generators make, and generated what is made by
+	// those that have a file of their own.
+	filled, generated int
+	// configuring are the files that configure kustomize which were looked at.
+	configuring map[string]bool
 	// aliased counts what the scan reads; kustomize's own reads count apart.
 	aliased aliases
 	growth  growth
@@ -75,6 +83,7 @@ func (s *scan) visit(ctx context.Context, dir, file string, depth, from int) err
 	if s.visits++; s.visits > maxVisits || depth > maxNesting {
 		return fmt.Errorf("%w: %s is read more than %d times over, or nested more than %d deep", errBounds, dir, maxVisits, maxNesting)
 	}
+	s.layered = true
 	data, err := s.read(file)
 	if err != nil {
 		return err
@@ -94,6 +103,9 @@ func (s *scan) visit(ctx context.Context, dir, file string, depth, from int) err
 	if s.twice(file, &document) {
 		withoutTwice(&document)
 	}
+	if plainly(&document) && s.twice(file, &document) {
+		withoutTwice(&document)
+	}
 	indentBlocks(&document, bytes.Split(data, []byte("\n")))
 	var kustomization kustomizationFile
 	if err := document.Decode(&kustomization); err != nil {
@@ -107,11 +119,10 @@ func (s *scan) visit(ctx context.Context, dir, file string, depth, from int) err
 		s.directories = map[string]string{}
 	}
 	s.directories[dir] = file
-	if err := s.follow(ctx, dir, file, &document, &kustomization, depth); err != nil {
+	if err := s.follow(ctx, dir, file, &document, &kustomization, depth, len(data)); err != nil {
 		return err
 	}
-	s.grows(dir, &document, &kustomization, len(data), from)
-	return s.growth.tooLarge()
+	return s.growth.tooLarge(file, &yaml.Node{Line: 1, Column: 1})
 }
 
 // twice reports keys that stand twice in one mapping. Kustomize takes the last
@@ -165,7 +176,7 @@ func (s *scan) lost() []schemas.Problem {
 
 // follow goes through what a kustomization refers to, in the order in which
 // kustomize applies it.
-func (s *scan) follow(ctx context.Context, dir, file string, document *yaml.Node, k *kustomizationFile, depth int) error {
+func (s *scan) follow(ctx context.Context, dir, file string, document *yaml.Node, k *kustomizationFile, depth, size int) error {
 	met := seen{}
 	s.meet(met, s.from, file, nil)
 	resources := func(field string, list []yaml.Node) error {
@@ -184,13 +195,20 @@ func (s *scan) follow(ctx context.Context, dir, file string, document *yaml.Node
 		return err
 	}
 	before := len(s.layers)
-	s.generators(dir, file, document)
+	if err := s.generators(dir, file, document); err != nil {
+		return err
+	}
 	s.meet(met, before, file, nil)
 	if err := resources("components", k.Components); err != nil {
 		return err
 	}
-	s.configured(dir, file, document)
+	if err := s.configured(dir, file, document); err != nil {
+		return err
+	}
 	if err := s.plugins(ctx, dir, file, "generators", k.Generators, depth); err != nil {
+		return err
+	}
+	if err := s.grows(file, document, k, size, s.from); err != nil {
 		return err
 	}
 	if err := s.transform(dir, file, document, k); err != nil {
@@ -211,10 +229,20 @@ func (s *scan) transform(dir, file string, document *yaml.Node, k *kustomization
 		if err := s.reading(entry{file, "patchesStrategicMerge", i}, func() error { return s.strategicMerge(dir, file, &k.PatchesStrategicMerge[i]) }); err != nil {
 			return err
 		}
+		if err := s.growth.tooLarge(file, &k.PatchesStrategicMerge[i]); err != nil {
+			return err
+		}
 	}
 	patches := func(field string, list []patchEntry) error {
 		for i := range list {
 			if err := s.reading(entry{file, field, i}, func() error { return s.patchEntry(dir, file, &list[i]) }); err != nil {
+				return err
+			}
+			at := &list[i].Patch
+			if list[i].Path.Value != "" {
+				at = &list[i].Path
+			}
+			if err := s.growth.tooLarge(file, at); err != nil {
 				return err
 			}
 		}
@@ -322,5 +350,5 @@ func (s *scan) objects() (count int) {
 			count++
 		}
 	}
-	return count
+	return count + s.generated
 }

@@ -34,7 +34,9 @@ func (s *scan) plugin(ctx context.Context, dir, file string, entry *yaml.Node, d
 		for i := 0; i < len(added) && err == nil; i++ {
 			if of := added[i].whole(); of != nil && of.Node != nil {
 				s.refuseRemote(added[i].file, of.Node, true)
-				err = s.transformer(dir, added[i].file, of.Node)
+				if err = s.plugged(dir, added[i].file, of.Node); err == nil {
+					err = s.transformer(dir, added[i].file, of.Node)
+				}
 			}
 		}
 		return err
@@ -66,6 +68,9 @@ func (s *scan) plugin(ctx context.Context, dir, file string, entry *yaml.Node, d
 		s.refuseRemote(file, &document, true)
 		s.growth.find(&document, 0)
 		s.growth.added += int64(len(text)) * int64(s.objects())
+		if err := s.plugged(dir, file, &document); err != nil {
+			return err
+		}
 		if err := s.transformer(dir, file, &document); err != nil {
 			return err
 		}
