@@ -86,7 +86,8 @@ type expansion struct {
 	aliased expanded
 	// passed is the alias with which a bound is passed; nil: it is not.
 	passed *yaml.Node
-	// texts are block scalars, such as an inline patch, that may be YAML.
+	// texts are scalars, such as an inline patch, that may be YAML of some lines or with
+	// aliases.
 	texts []*yaml.Node
 }
 
@@ -103,7 +104,7 @@ func (e *expansion) size(node *yaml.Node) expanded {
 		if e.passed == nil && (e.before.total+e.aliased.nodes > maxAliased || e.before.bytes+e.aliased.bytes > maxAliasedBytes) {
 			e.passed = node
 		}
-	case node.Kind == yaml.ScalarNode && strings.Contains(node.Value, "\n"):
+	case node.Kind == yaml.ScalarNode && (strings.Contains(node.Value, "\n") || strings.Contains(node.Value, "&") && strings.Contains(node.Value, "*")):
 		e.texts = append(e.texts, node)
 	}
 	for _, child := range node.Content {

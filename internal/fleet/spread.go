@@ -46,6 +46,9 @@ func weigh(node *yaml.Node) weight {
 	}
 	w := weight{bytes: int64(len(node.Value)) + 2}
 	switch node.Kind {
+	case yaml.AliasNode:
+		// None stands for itself: see aliases.
+		w.add(weigh(node.Alias))
 	case yaml.SequenceNode:
 		w.entries = int64(len(node.Content))
 	case yaml.MappingNode:
@@ -104,8 +107,7 @@ func (s *scan) configuration(dir, file string, entry *yaml.Node) error {
 	}
 	var document yaml.Node
 	if yaml.Unmarshal(data, &document) != nil || len(document.Content) == 0 {
-		// kustomize reports it.
-		return nil
+		return nil //nolint:nilerr // kustomize reports it
 	}
 	top := document.Content[0]
 	for i := 0; i+1 < len(top.Content); i += 2 {
@@ -219,16 +221,10 @@ func (s *scan) grows(file string, document *yaml.Node, k *kustomizationFile, siz
 		if !spreads {
 			continue
 		}
-		if naming[key.Value] {
-			if len(value.Value) > maxName {
-				return beyondAt(file, value, fmt.Sprintf("%s is longer than the %d characters that a name may have", key.Value, maxName), "shorten it")
-			}
-			g.added += w.bytes * in.references
+		if err := g.spread(file, key.Value, value, in); err != nil {
+			return err
 		}
-		own := fieldSpecsIn(value)
-		g.added += w.bytes*(in.places+own.count*(in.objects+in.entries)) + createdField*(own.levels+g.everywhere.levels)*(in.objects+in.entries)
-		entries := max(int64(1), int64(len(value.Content)))
-		g.work += (entries*(looks+g.everywhere.count) + own.count) * (in.objects + in.entries/4) / 4
+		g.work += max(int64(1), int64(len(value.Content))) * (looks + g.everywhere.count) * (in.objects + in.entries/4) / 4
 	}
 	g.work += g.names * in.objects
 	if _, metadata := entryNamed(document, "buildMetadata"); metadata != nil {
@@ -242,6 +238,22 @@ func (s *scan) grows(file string, document *yaml.Node, k *kustomizationFile, siz
 		return err
 	}
 	return g.tooLarge(file, at)
+}
+
+// spread takes a field into account of which kustomize writes the value all over a
+// scope.
+func (g *growth) spread(file, field string, value *yaml.Node, in scope) error {
+	bytes := weigh(value).bytes
+	if naming[field] {
+		if len(value.Value) > maxName {
+			return beyondAt(file, value, fmt.Sprintf("%s is longer than the %d characters that a name may have", field, maxName), "shorten it")
+		}
+		g.added += bytes * in.references
+	}
+	own := fieldSpecsIn(value)
+	g.added += bytes*(in.places+own.count*(in.objects+in.entries)) + createdField*(own.levels+g.everywhere.levels)*(in.objects+in.entries)
+	g.work += own.count * (in.objects + in.entries/4) / 4
+	return nil
 }
 
 // plugged takes a transformer that has a file or a text of its own into account.
