@@ -183,7 +183,7 @@ func (s *scan) described(dir, file string, entry *yaml.Node) error {
 		of := d.count(kind)
 		if total += of.fields; total > maxDescribed || of.deep > maxReferences || of.bytes > maxFile {
 			at := nodeOfKey(data, kind)
-			return beyondAt(name, at, fmt.Sprintf("%s refers to itself, or the kinds have more than %d fields with all that they refer to", kind, maxDescribed), flatSchemas)
+			return beyondAt(name, at, fmt.Sprintf("%s refers to itself, or the kinds have, with all that they refer to, more fields than %d", kind, maxDescribed), flatSchemas)
 		}
 	}
 	return nil
