@@ -282,9 +282,13 @@ type CredentialList struct {
 	Items []Credential `json:"items"`
 }
 
-// FinishRotationRequest revokes every credential of a pool but the newest.
+// FinishRotationRequest revokes credentials of a pool that another has replaced:
+// where nothing else is said, every one but the newest.
 type FinishRotationRequest struct {
-	Force bool `json:"force,omitempty" doc:"Do so although an older one is in use, and stop the runs of its runners."`
+	// To and From leave the credentials of other clusters alone.
+	To    string   `json:"to,omitempty" maxLength:"128" doc:"The credential that replaces them; the newest where left out."`
+	From  []string `json:"from,omitempty" maxItems:"64" doc:"Those that are replaced; every other where left out."`
+	Force bool     `json:"force,omitempty" doc:"Do so although an older one is in use, and stop the runs of its runners."`
 }
 
 // FinishRotationResponse is the credential that stays, and those that were

@@ -14,6 +14,7 @@ import (
 	"net/url"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"cloop.dev/cloop/apis/hubv1"
@@ -83,6 +84,8 @@ type Client struct {
 	userAgent string
 	timeout   time.Duration
 	retry     Retry
+	// ahead is shared by those who talk to the hub with other tokens.
+	ahead *atomic.Int64
 }
 
 // New checks the options and returns a client. It does not connect.
@@ -100,6 +103,7 @@ func New(o Options) (*Client, error) {
 	}
 	client := &Client{
 		base: base, token: o.Token, userAgent: o.UserAgent, timeout: o.Timeout, retry: o.Retry,
+		ahead: &atomic.Int64{},
 		http: &http.Client{
 			Transport: transport,
 			// A redirect would carry the credential to another address.
@@ -128,6 +132,10 @@ func (c *Client) Format(f fmt.State, _ rune) { _, _ = io.WriteString(f, "hub "+c
 
 // URL is the hub's address.
 func (c *Client) URL() string { return c.base.String() }
+
+// Ahead is by how much the hub's clock is ahead of this machine's, as its last answer
+// said, to the second; 0 before the first.
+func (c *Client) Ahead() time.Duration { return time.Duration(c.ahead.Load()) }
 
 // CloseIdleConnections closes connections that no request uses.
 func (c *Client) CloseIdleConnections() { c.http.CloseIdleConnections() }
@@ -188,6 +196,9 @@ func (c *Client) send(ctx context.Context, in call) (*http.Response, error) {
 			return nil, fmt.Errorf("%s %s: %w", in.method, in.path, ctx.Err())
 		}
 		return nil, fmt.Errorf("%w: %s %s: %w", ErrUnavailable, in.method, c.base.Host, withoutURL(err))
+	}
+	if at, err := http.ParseTime(response.Header.Get("Date")); err == nil {
+		c.ahead.Store(int64(time.Until(at)))
 	}
 	if response.StatusCode < 200 || response.StatusCode > 299 {
 		defer closeBody(response)
@@ -388,6 +399,9 @@ func responseError(response *http.Response) error {
 		}
 	}
 	problem.Status = response.StatusCode
+	if seconds, err := strconv.Atoi(response.Header.Get("Retry-After")); err == nil && problem.RetryAfterSeconds == 0 {
+		problem.RetryAfterSeconds = max(seconds, 0) // what stands before the hub says so too
+	}
 	if response.StatusCode >= 500 || response.StatusCode == http.StatusTooManyRequests {
 		return fmt.Errorf("%w: %w", ErrUnavailable, problem)
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"database/sql"
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -137,7 +138,8 @@ func (s *Store) ListCredentials(ctx context.Context, ref string, revoked bool) (
 	return list, err
 }
 
-// FinishRotation revokes every credential of the pool but the newest. Unless it
+// FinishRotation revokes the credentials of the pool that the request says another
+// has replaced, every one but the newest where it does not. Unless it
 // is forced it does so only where the newest was used later than each of the
 // others, which shows that the controller has it, and where no busy runner was
 // started with one of them, because its run would be stopped. Repeating it
@@ -158,18 +160,22 @@ func (s *Store) FinishRotation(ctx context.Context, actor, ref string, request h
 		if len(live) == 0 {
 			return problem.New(hubv1.CodeConflict, "pool %s has no live credential: mint one with `cloop executor pool rotate-credential %s`", pool.Name, pool.Name)
 		}
-		out = hubv1.FinishRotationResponse{Kept: live[0], Revoked: []hubv1.Credential{}}
+		newest, older, err := replaced(pool, live, request)
+		if err != nil {
+			return err
+		}
+		out = hubv1.FinishRotationResponse{Kept: newest, Revoked: []hubv1.Credential{}}
 		if !request.Force {
 			slack := time.Duration(0)
 			if s.engine.shared() {
 				slack = usedEvery // another member may know of a later use
 			}
-			if err := unfinished(pool, live[0], live[1:], slack); err != nil {
+			if err := unfinished(pool, newest, older, slack); err != nil {
 				return err
 			}
 		}
-		for _, c := range live[1:] {
-			if err := tx.revokeCredential(actor, pool, c.ID, fmt.Sprintf("%s finished the rotation to credential %s", actor, live[0].ID)); err != nil {
+		for _, c := range older {
+			if err := tx.revokeCredential(actor, pool, c.ID, fmt.Sprintf("%s finished the rotation to credential %s", actor, newest.ID)); err != nil {
 				return err
 			}
 			c.RevokedAt = &tx.now
@@ -178,6 +184,24 @@ func (s *Store) FinishRotation(ctx context.Context, actor, ref string, request h
 		return nil
 	})
 	return out, err
+}
+
+// replaced are the live credential that stays, and those that it replaces.
+func replaced(pool poolRow, live []hubv1.Credential, request hubv1.FinishRotationRequest) (to hubv1.Credential, from []hubv1.Credential, err error) {
+	to = live[0]
+	if request.To != "" {
+		at := slices.IndexFunc(live, func(c hubv1.Credential) bool { return c.ID == request.To })
+		if at < 0 {
+			return to, nil, problem.New(hubv1.CodeConflict, "pool %s has no live credential %q", pool.Name, request.To)
+		}
+		to = live[at]
+	}
+	for _, c := range live {
+		if c.ID != to.ID && (len(request.From) == 0 || slices.Contains(request.From, c.ID)) {
+			from = append(from, c)
+		}
+	}
+	return to, from, nil
 }
 
 // unfinished says everything that keeps the older credentials from being
