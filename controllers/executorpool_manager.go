@@ -107,11 +107,7 @@ func readConditions(all []corev1.PodCondition) []corev1.PodCondition {
 }
 
 // setupExecutorPool adds the ExecutorPool controller to a manager.
-func setupExecutorPool(mgr ctrl.Manager, opts Options) error {
-	recorder, err := addRecorder(mgr, v1alpha1.FieldManagerExecutorPool)
-	if err != nil {
-		return err
-	}
+func setupExecutorPool(mgr ctrl.Manager, opts Options, recorder record.EventRecorder) error {
 	return addExecutorPool(mgr, opts, recorder, clock.RealClock{}, orphanGrace)
 }
 

@@ -64,7 +64,7 @@ func newFence(o Options) (*fence, error) {
 	return &fence{
 		clock: clock.RealClock{},
 		Interface: &resourcelock.LeaseLock{
-			LeaseMeta: metav1.ObjectMeta{Namespace: o.Namespace, Name: leaseName(o.controller())},
+			LeaseMeta: metav1.ObjectMeta{Namespace: o.Namespace, Name: o.account()},
 			Client:    leases,
 			// A process that was started again is another one.
 			LockConfig: resourcelock.ResourceLockConfig{Identity: identity + "_" + string(uuid.NewUUID())},

@@ -18,7 +18,21 @@ import (
 func TestMain(m *testing.M) {
 	runReplica()
 	ctrl.SetLogger(logr.Discard())
-	clustertest.Main(m)
+	clustertest.Main(ended{m})
+}
+
+// atEnd is done after the last test.
+var atEnd []func()
+
+type ended struct{ m *testing.M }
+
+// Run is testing.M's.
+func (e ended) Run() int {
+	code := e.m.Run()
+	for _, do := range atEnd {
+		do()
+	}
+	return code
 }
 
 // start runs a manager until stop is called, which may be called again.

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"slices"
+	"strings"
 	"sync/atomic"
 	"time"
 
@@ -12,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/record"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -25,6 +28,7 @@ import (
 const (
 	executorPoolController = "executorpool"
 	poolSyncController     = "poolsync"
+	hubPoolController      = "hubpool"
 )
 
 // A standby takes over at once after a leader that was told to stop. After one
@@ -43,7 +47,8 @@ const (
 	stopWithin = 10 * time.Second
 )
 
-// Run runs one controller until ctx ends. It returns an error for options that
+// Run runs controllers until ctx ends: the executor controller, or those of the
+// fleet. It returns an error for options that
 // make no sense, naming each, for an API server that does not answer at the
 // start, and when the process has lost its Lease; the process must then end,
 // because it gives the Lease back before everything has stopped.
@@ -64,10 +69,6 @@ func Run(ctx context.Context, o Options) error {
 	if err != nil {
 		return fmt.Errorf("connect to the API server: %w", err)
 	}
-	setup := setupExecutorPool
-	if o.controller() == poolSyncController {
-		setup = setupPoolSync
-	}
 	if err := setup(mgr, o); err != nil {
 		return err
 	}
@@ -76,29 +77,58 @@ func Run(ctx context.Context, o Options) error {
 	}
 	err = mgr.Start(ctx)
 	if err != nil {
-		err = fmt.Errorf("run the %s controller: %w", o.controller(), err)
+		err = fmt.Errorf("run %s: %w", strings.Join(o.Controllers, " and "), err)
 	}
 	// The Lease is given back by now, so not through the fence.
 	return errors.Join(err, letGo(context.WithoutCancel(ctx), restConfigOf(o), o))
 }
 
-// controller is the one that the process runs, once the options are valid.
-func (o Options) controller() string { return o.Controllers[0] }
+// setup adds the controllers that the options name to a manager.
+func setup(mgr ctrl.Manager, o Options) error {
+	recorder, err := addRecorder(mgr, o.account())
+	if err != nil {
+		return err
+	}
+	for _, one := range []struct {
+		name string
+		add  func(ctrl.Manager, Options, record.EventRecorder) error
+	}{{executorPoolController, setupExecutorPool}, {poolSyncController, setupPoolSync}, {hubPoolController, setupHubPool}} {
+		if !o.runs(one.name) {
+			continue
+		}
+		if err := one.add(mgr, o, recorder); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (o Options) runs(controller string) bool { return slices.Contains(o.Controllers, controller) }
+
+// fleet says whether the controllers are those of the fleet.
+func (o Options) fleet() bool { return !o.runs(executorPoolController) }
 
 // validate names everything that is wrong with the options.
 func (o Options) validate() error {
 	var problems []error
-	for _, name := range o.Controllers {
-		if name != executorPoolController && name != poolSyncController {
-			problems = append(problems, fmt.Errorf("there is no controller %q: name %s or %s", name, executorPoolController, poolSyncController))
+	const names = "name executorpool, poolsync or hubpool"
+	for i, name := range o.Controllers {
+		switch {
+		case !slices.Contains([]string{executorPoolController, poolSyncController, hubPoolController}, name):
+			problems = append(problems, fmt.Errorf("there is no controller %q: "+names, name))
+		case slices.Contains(o.Controllers[:i], name):
+			problems = append(problems, fmt.Errorf("controller %s is named twice", name))
 		}
 	}
 	switch {
 	case len(o.Controllers) == 0:
-		problems = append(problems, fmt.Errorf("no controller is named: name %s or %s", executorPoolController, poolSyncController))
-	case len(o.Controllers) > 1:
+		problems = append(problems, errors.New("no controller is named: "+names))
+	case len(o.Controllers) > 1 && !o.fleet():
 		// One process would need the union of both accounts' rights.
-		problems = append(problems, errors.New("a process runs one controller: the namespace that runs code of projects must not hold the fleet controller's rights; start a process for each"))
+		problems = append(problems, errors.New("a process that runs executorpool runs nothing else: the namespace that runs code of projects must not hold the fleet controller's rights; start a process for each"))
+	}
+	if o.ClusterName != "" && !legalClusterName.MatchString(o.ClusterName) {
+		problems = append(problems, fmt.Errorf("the cluster's name %q has other characters than letters, digits, dots, dashes and underscores, or more than 128", o.ClusterName))
 	}
 	if o.Namespace == "" {
 		problems = append(problems, errors.New("no namespace is named: name the one to look after"))
@@ -106,15 +136,15 @@ func (o Options) validate() error {
 	if o.RESTConfig == nil {
 		problems = append(problems, errors.New("no API server is named"))
 	}
-	if o.CacheDir == "" && len(o.Controllers) > 0 && o.controller() == poolSyncController {
+	if o.CacheDir == "" && o.runs(poolSyncController) {
 		problems = append(problems, errors.New("no cache directory is named: name one for clones of fleet repositories"))
 	}
 	return errors.Join(problems...)
 }
 
-// leaseName names the Lease and the account of a controller.
-func leaseName(controller string) string {
-	if controller == poolSyncController {
+// account names the Lease and the account of a process.
+func (o Options) account() string {
+	if o.fleet() {
 		return v1alpha1.FieldManagerPoolSync
 	}
 	return v1alpha1.FieldManagerExecutorPool
@@ -124,7 +154,7 @@ func leaseName(controller string) string {
 // the bounding of requests to the API server, which sees all its clients.
 func restConfigOf(o Options) *rest.Config {
 	config := rest.CopyConfig(o.RESTConfig)
-	config.UserAgent = leaseName(o.controller())
+	config.UserAgent = o.account()
 	if o.Build != "" {
 		config.UserAgent += "/" + o.Build
 	}
@@ -144,7 +174,7 @@ func managerOptions(o Options) ctrl.Options {
 		GracefulShutdownTimeout: &stop,
 
 		LeaderElection:                o.LeaderElect,
-		LeaderElectionID:              leaseName(o.controller()),
+		LeaderElectionID:              o.account(),
 		LeaderElectionNamespace:       o.Namespace,
 		LeaderElectionReleaseOnCancel: true,
 		LeaseDuration:                 &duration,
@@ -160,20 +190,29 @@ func cacheOptions(o Options) cache.Options {
 		DefaultNamespaces: map[string]cache.Config{o.Namespace: {}},
 		DefaultTransform:  cache.TransformStripManagedFields(),
 	}
-	if o.controller() == poolSyncController {
-		options.ByObject = poolSyncCacheOptions()
-	} else {
+	switch {
+	case !o.fleet():
 		options.ByObject = executorPoolCacheOptions(o.Namespace)
+	case o.runs(poolSyncController):
+		options.ByObject = poolSyncCacheOptions()
 	}
 	return options
 }
 
-// cachedObjects are what a controller watches, as it asks its cache for them.
-func cachedObjects(controller string) []client.Object {
-	if controller == poolSyncController {
-		return []client.Object{&v1alpha1.PoolSync{}, newPool()}
+// cachedObjects are what a process watches, as it asks its cache for them.
+func cachedObjects(o Options) []client.Object {
+	if !o.fleet() {
+		return []client.Object{&v1alpha1.ExecutorPool{}, &corev1.Pod{}, metadataOf("ConfigMap"), metadataOf("Secret")}
 	}
-	return []client.Object{&v1alpha1.ExecutorPool{}, &corev1.Pod{}, metadataOf("ConfigMap"), metadataOf("Secret")}
+	// A HubPool's PoolSync says which repository it is from.
+	objects := []client.Object{&v1alpha1.PoolSync{}}
+	if o.runs(poolSyncController) {
+		objects = append(objects, newPool())
+	}
+	if o.runs(hubPoolController) {
+		objects = append(objects, &v1alpha1.HubPool{})
+	}
+	return objects
 }
 
 func newScheme() *runtime.Scheme {
@@ -190,7 +229,7 @@ func newScheme() *runtime.Scheme {
 // informers are asked for before the manager starts, so that a standby has them
 // too and takes over without reading the cluster first.
 func addHealth(ctx context.Context, mgr ctrl.Manager, o Options) error {
-	for _, object := range cachedObjects(o.controller()) {
+	for _, object := range cachedObjects(o) {
 		if _, err := mgr.GetCache().GetInformer(ctx, object, cache.BlockUntilSynced(false)); err != nil {
 			return fmt.Errorf("watch %T: %w: are the definitions installed? `cloop executor controller crd | kubectl apply --server-side -f -`", object, err)
 		}

@@ -26,16 +26,21 @@ import (
 
 func TestOptionsNameEveryProblem(t *testing.T) {
 	good := Options{Controllers: []string{"poolsync"}, Namespace: "fleet", RESTConfig: &rest.Config{}, CacheDir: "/cache"}
-	if err := good.validate(); err != nil {
-		t.Fatal(err)
+	for _, controllers := range [][]string{{"poolsync"}, {"hubpool"}, {"poolsync", "hubpool"}} {
+		good.Controllers = controllers
+		if err := good.validate(); err != nil {
+			t.Fatal(err)
+		}
 	}
 	for name, test := range map[string]struct {
 		options Options
 		want    []string
 	}{
 		"nothing":  {Options{}, []string{"no controller", "no namespace", "no API server"}},
-		"unknown":  {Options{Controllers: []string{"hubpool"}, Namespace: "a", RESTConfig: &rest.Config{}}, []string{`no controller "hubpool"`}},
-		"both":     {Options{Controllers: []string{"executorpool", "poolsync"}, Namespace: "a", RESTConfig: &rest.Config{}}, []string{"one controller"}},
+		"unknown":  {Options{Controllers: []string{"gitsync"}, Namespace: "a", RESTConfig: &rest.Config{}}, []string{`no controller "gitsync"`}},
+		"twice":    {Options{Controllers: []string{"hubpool", "hubpool"}, Namespace: "a", RESTConfig: &rest.Config{}}, []string{"named twice"}},
+		"both":     {Options{Controllers: []string{"executorpool", "poolsync"}, Namespace: "a", RESTConfig: &rest.Config{}, CacheDir: "/cache"}, []string{"nothing else"}},
+		"cluster":  {Options{Controllers: []string{"hubpool"}, Namespace: "a", RESTConfig: &rest.Config{}, ClusterName: "a/b"}, []string{`name "a/b"`}},
 		"no cache": {Options{Controllers: []string{"poolsync"}, Namespace: "a", RESTConfig: &rest.Config{}}, []string{"cache directory"}},
 	} {
 		err := test.options.validate()
@@ -73,8 +78,10 @@ func TestManagerOptions(t *testing.T) {
 			t.Errorf("caches %T of %v", object, by.Namespaces)
 		}
 	}
-	if len(cachedObjects(executorPoolController)) != 4 || len(cachedObjects(poolSyncController)) != 2 {
-		t.Error("the kinds that are watched have changed")
+	for controllers, kinds := range map[string]int{"executorpool": 4, "poolsync": 2, "hubpool": 2, "poolsync,hubpool": 3} {
+		if got := len(cachedObjects(Options{Controllers: strings.Split(controllers, ",")})); got != kinds {
+			t.Errorf("%s watches %d kinds", controllers, got)
+		}
 	}
 }
 
@@ -176,8 +183,8 @@ func freeAddress(t *testing.T) string {
 // Two replicas: both are ready, one acts; told to stop, it gives the Lease back
 // and the other goes on.
 func TestRunServesAndHandsOver(t *testing.T) {
-	for _, controller := range []string{executorPoolController, poolSyncController} {
-		t.Run(controller, func(t *testing.T) {
+	for _, controllers := range []string{executorPoolController, poolSyncController + "," + hubPoolController} {
+		t.Run(controllers, func(t *testing.T) {
 			config := restConfig(t)
 			ns := clustertest.Namespace(t, config)
 			c, err := client.New(config, client.Options{Scheme: newScheme()})
@@ -190,7 +197,7 @@ func TestRunServesAndHandsOver(t *testing.T) {
 				done := make(chan error, 1)
 				go func() {
 					done <- Run(ctx, Options{
-						Controllers: []string{controller}, Namespace: ns, RESTConfig: config, LeaderElect: true,
+						Controllers: strings.Split(controllers, ","), Namespace: ns, RESTConfig: config, LeaderElect: true,
 						MetricsAddr: freeAddress(t), HealthAddr: health, CacheDir: t.TempDir(), Instance: health,
 					})
 				}()
@@ -203,7 +210,7 @@ func TestRunServesAndHandsOver(t *testing.T) {
 			}
 			holder := func() string {
 				lease := &coordinationv1.Lease{}
-				if err := c.Get(t.Context(), client.ObjectKey{Namespace: ns, Name: leaseName(controller)}, lease); err != nil || lease.Spec.HolderIdentity == nil {
+				if err := c.Get(t.Context(), client.ObjectKey{Namespace: ns, Name: Options{Controllers: strings.Split(controllers, ",")}.account()}, lease); err != nil || lease.Spec.HolderIdentity == nil {
 					return ""
 				}
 				return *lease.Spec.HolderIdentity

@@ -8,6 +8,8 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/util/retry"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -48,15 +50,15 @@ func letGo(ctx context.Context, config *rest.Config, o Options) error {
 	if !namespaceGoes(ctx, direct, o.Namespace) {
 		return nil
 	}
-	finalizer, objects, err := lookedAfter(ctx, direct, o)
+	kept, err := lookedAfter(ctx, direct, o)
 	if err != nil {
 		return fmt.Errorf("let go of namespace %s: %w", o.Namespace, err)
 	}
 	var failed []error
-	for _, object := range objects {
-		err := retry.RetryOnConflict(retry.DefaultBackoff, func() error { return unfinalize(ctx, direct, object, finalizer) })
+	for _, k := range kept {
+		err := retry.RetryOnConflict(retry.DefaultBackoff, func() error { return unfinalize(ctx, direct, k.object, k.finalizer) })
 		if client.IgnoreNotFound(err) != nil {
-			failed = append(failed, fmt.Errorf("let go of %s: %w", object.GetName(), err))
+			failed = append(failed, fmt.Errorf("let go of %s: %w", k.object.GetName(), err))
 		}
 	}
 	return errors.Join(failed...)
@@ -74,25 +76,38 @@ func unfinalize(ctx context.Context, c client.Client, object client.Object, fina
 	return c.Patch(ctx, object, client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{}))
 }
 
-// lookedAfter are the objects of the controller's kind, and its finalizer.
-func lookedAfter(ctx context.Context, from client.Reader, o Options) (string, []client.Object, error) {
-	var objects []client.Object
-	if o.controller() == poolSyncController {
-		syncs := &v1alpha1.PoolSyncList{}
-		if err := from.List(ctx, syncs, client.InNamespace(o.Namespace)); err != nil {
-			return "", nil, err
+// keptObject is an object that the process keeps by a finalizer.
+type keptObject struct {
+	object    client.Object
+	finalizer string
+}
+
+// lookedAfter are the objects of the process's kinds, and its finalizer on each.
+func lookedAfter(ctx context.Context, from client.Reader, o Options) ([]keptObject, error) {
+	var kept []keptObject
+	for _, kind := range []struct {
+		controller, finalizer string
+		list                  client.ObjectList
+	}{
+		{executorPoolController, v1alpha1.FinalizerExecutorPool, &v1alpha1.ExecutorPoolList{}},
+		{poolSyncController, v1alpha1.FinalizerPoolSync, &v1alpha1.PoolSyncList{}},
+		{hubPoolController, v1alpha1.FinalizerHubPool, &v1alpha1.HubPoolList{}},
+	} {
+		if !o.runs(kind.controller) {
+			continue
 		}
-		for i := range syncs.Items {
-			objects = append(objects, &syncs.Items[i])
+		if err := from.List(ctx, kind.list, client.InNamespace(o.Namespace)); err != nil {
+			return nil, err
 		}
-		return v1alpha1.FinalizerPoolSync, objects, nil
+		err := meta.EachListItem(kind.list, func(object runtime.Object) error {
+			if object, ok := object.(client.Object); ok {
+				kept = append(kept, keptObject{object, kind.finalizer})
+			}
+			return nil
+		})
+		if err != nil {
+			return nil, err
+		}
 	}
-	pools := &v1alpha1.ExecutorPoolList{}
-	if err := from.List(ctx, pools, client.InNamespace(o.Namespace)); err != nil {
-		return "", nil, err
-	}
-	for i := range pools.Items {
-		objects = append(objects, &pools.Items[i])
-	}
-	return v1alpha1.FinalizerExecutorPool, objects, nil
+	return kept, nil
 }

@@ -4,7 +4,7 @@ import "k8s.io/client-go/rest"
 
 // Options are the settings of a controller process.
 type Options struct {
-	// Controllers to run: executorpool, poolsync.
+	// Controllers to run: executorpool, or poolsync, hubpool or both.
 	Controllers []string
 	// Namespace to look after.
 	Namespace string
@@ -22,6 +22,10 @@ type Options struct {
 	RunnerImage string
 	// CacheDir holds clones of fleet repositories.
 	CacheDir string
+	// ClusterName is what hubs know the cluster by whose HubPools define pools there;
+	// empty: the UID of its namespace kube-system. With another name the cluster is
+	// another owner.
+	ClusterName string
 	// Build and Instance introduce the process to hubs: its version, and what
 	// tells it from other replicas.
 	Build, Instance string

@@ -320,9 +320,9 @@ func (r *poolSyncReconciler) dueNow(ctx context.Context, p *syncPass) bool {
 // maxRequest is the API's bound on status.lastHandledReconcileAt, in bytes.
 const maxRequest = 1024
 
-// requestOf is the request to reconcile that the PoolSync carries.
-func requestOf(sync *v1alpha1.PoolSync) string {
-	return shorten(sync.Annotations[fluxmeta.ReconcileRequestAnnotation], maxRequest)
+// requestOf is the request to reconcile that an object carries.
+func requestOf(object client.Object) string {
+	return shorten(object.GetAnnotations()[fluxmeta.ReconcileRequestAnnotation], maxRequest)
 }
 
 // settle ends a pass: it notes what was applied and served, and decides when Git

@@ -72,11 +72,7 @@ func stripPool(object any) (any, error) {
 }
 
 // setupPoolSync adds the PoolSync controller to a manager.
-func setupPoolSync(mgr ctrl.Manager, opts Options) error {
-	recorder, err := addRecorder(mgr, v1alpha1.FieldManagerPoolSync)
-	if err != nil {
-		return err
-	}
+func setupPoolSync(mgr ctrl.Manager, opts Options, recorder record.EventRecorder) error {
 	return addPoolSync(mgr, opts, recorder, clock.RealClock{})
 }
 

@@ -235,7 +235,7 @@ func (r *poolSyncReconciler) render(ctx context.Context, sync *v1alpha1.PoolSync
 // anySound says whether there is an object to apply that is not held back.
 func anySound(built *fleet.Built) bool {
 	return slices.ContainsFunc(built.Objects, func(rendered fleet.Rendered) bool {
-		return !isHubPool(rendered.Object) && len(built.HeldBack[fleet.Identity(rendered.Object)]) == 0
+		return !fleet.HubReads(rendered.Object) && len(built.HeldBack[fleet.Identity(rendered.Object)]) == 0
 	})
 }
 
@@ -250,9 +250,9 @@ func buildFailure(ctx context.Context, err error) *stageError {
 	}
 }
 
-// add makes a rendered object ours. HubPools are the hub's to read.
+// add makes a rendered object ours. What the hub reads from Git stays the hub's.
 func (b *build) add(sync *v1alpha1.PoolSync, rendered *fleet.Rendered) {
-	if isHubPool(rendered.Object) {
+	if fleet.HubReads(rendered.Object) {
 		b.hubPools++
 		return
 	}
@@ -268,11 +268,6 @@ func (b *build) add(sync *v1alpha1.PoolSync, rendered *fleet.Rendered) {
 	setAnnotation(obj, v1alpha1.AnnotationSourcePath, rendered.SourcePath)
 	b.objects = append(b.objects, obj)
 	b.byID[idOf(obj)] = obj
-}
-
-func isHubPool(obj *unstructured.Unstructured) bool {
-	gvk := obj.GroupVersionKind()
-	return gvk.Group == v1alpha1.Group && gvk.Kind == v1alpha1.HubPoolKind
 }
 
 // idIn is the object's id where the PoolSync applies it: in its own namespace, if

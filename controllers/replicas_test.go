@@ -126,7 +126,7 @@ func (r *replica) stop() {
 // leader is the name of the replica that holds the Lease.
 func (s *stage) leader() string {
 	lease := &coordinationv1.Lease{}
-	err := s.client.Get(s.ctx, client.ObjectKey{Namespace: s.ns, Name: leaseName(executorPoolController)}, lease)
+	err := s.client.Get(s.ctx, client.ObjectKey{Namespace: s.ns, Name: v1alpha1.FieldManagerExecutorPool}, lease)
 	if err != nil || lease.Spec.HolderIdentity == nil {
 		return ""
 	}
@@ -137,7 +137,7 @@ func (s *stage) leader() string {
 // wrote are the changes that a replica has made, its Lease aside.
 func (s *stage) wrote(r *replica) []string {
 	var made []string
-	for _, request := range writes(requestsBy(s.t, leaseName(executorPoolController)+"/"+r.name)) {
+	for _, request := range writes(requestsBy(s.t, v1alpha1.FieldManagerExecutorPool+"/"+r.name)) {
 		if strings.Contains(request, s.ns) {
 			made = append(made, request)
 		}

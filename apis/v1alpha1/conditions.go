@@ -83,11 +83,33 @@ const (
 	ReasonResumed          Reason = "Resumed"
 )
 
+// Reasons of HubPool conditions.
+const (
+	ReasonPushed              Reason = "Pushed"
+	ReasonLeftToHub           Reason = "LeftToHub"
+	ReasonTokenUnreadable     Reason = "TokenUnreadable"
+	ReasonTokenRefused        Reason = "TokenRefused"
+	ReasonDefinitionRefused   Reason = "DefinitionRefused"
+	ReasonHubSyncOwns         Reason = "HubSyncOwns"
+	ReasonPoolRevoked         Reason = "PoolRevoked"
+	ReasonCredentialNotOurs   Reason = "CredentialNotOurs"
+	ReasonCredentialUnwritten Reason = "CredentialUnwritten"
+	ReasonOverridden          Reason = "Overridden"
+)
+
+// Reasons that appear only as Events on a HubPool.
+const (
+	ReasonCredentialMinted  Reason = "CredentialMinted"
+	ReasonCredentialRevoked Reason = "CredentialRevoked"
+	ReasonOrphaned          Reason = "Orphaned"
+)
+
 // Causes of a DriftEntry.
 const (
 	DriftCommitNotApplied = "CommitNotApplied"
 	DriftClusterEdited    = "ClusterEdited"
 	DriftHubEdited        = "HubEdited"
+	DriftBreakGlass       = "BreakGlass"
 	DriftConverging       = "Converging"
 	DriftRuleBroken       = "RuleBroken"
 )
@@ -95,7 +117,7 @@ const (
 // remedies say what to do about a reason that is not good news.
 var remedies = map[Reason]string{
 	ReasonInvalidSpec:          "fix the fields that the message names",
-	ReasonHubUnavailable:       "check that spec.hubURL resolves and is reachable from the controller's namespace, and that spec.hubCAPin or spec.hubCABundle is the hub's current one (cloop hub pin prints the pin)",
+	ReasonHubUnavailable:       "check that the hub's URL in the spec resolves and is reachable from the controller's namespace, and that the pin or the certificates there are the hub's current ones (cloop hub pin prints the pin)",
 	ReasonHubRefused:           "mint a new credential with `cloop executor pool rotate-credential` and put it into the Secret that spec.poolCredentialSecretRef names",
 	ReasonHubNotAllowed:        "use a hub on the controller's --allowed-hub list, or ask the cluster's operator to add this one",
 	ReasonCredentialUnreadable: "create the Secret that spec.poolCredentialSecretRef names, or correct its name or key",
@@ -120,6 +142,16 @@ var remedies = map[Reason]string{
 	ReasonPruneFailed:          "read the API server's message: usually a right that the applying account lacks",
 	ReasonPruneNeedsApproval:   "if the deletions are meant, annotate the PoolSync with cloop.dev/approve-prune and the revision",
 	ReasonOwnedByAnother:       "leave the object in one of the two overlays; where the other PoolSync is gone for good, remove the labels poolsync.cloop.dev/name and poolsync.cloop.dev/namespace from the object",
+	ReasonLeftToHub:            "nothing, if the hub reads this document from Git itself; else say in spec.hub which hub to push it to",
+	ReasonTokenUnreadable:      "create the Secret that spec.hub.tokenSecretRef names with a token of the hub (cloop hub token create), or correct its name or key",
+	ReasonTokenRefused:         "put a token into the Secret that spec.hub.tokenSecretRef names which has not ended, may use executor.read and executor.manage, and whose ceiling the pool is within",
+	ReasonDefinitionRefused:    "change the fields that the hub names, or have the token's ceiling widened",
+	ReasonHubSyncOwns:          "keep the pool in one of the two places, and take it out of the other",
+	ReasonPoolRevoked:          "nothing, if it was meant; to have the pool made again, change its definition in Git",
+	ReasonCredentialNotOurs:    "name another Secret in spec.credential.secretRef, or delete the one that is there if nobody needs it",
+	ReasonCredentialUnwritten:  "create the namespace that spec.credential.secretRef names, and bind the ClusterRole cloop-fleet-credential-writer there to the fleet controller's account",
+	ReasonOverridden:           "nothing, if it is meant: it ends by itself; to end it now, run `cloop executor pool show` and what that names, or change the definition in Git",
+	ReasonOrphaned:             "see at the hub whether the pool is still wanted; `cloop executor pool revoke` ends it",
 	ReasonCommitWaits:          "see the condition Ready: it says what keeps the commit from being applied",
 	ReasonDriftDetected:        "change the field in Git, or set spec.drift.mode to Correct to have Git's value restored",
 }

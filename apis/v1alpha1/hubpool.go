@@ -99,4 +99,49 @@ type Cordon struct {
 type HubPoolStatus struct {
 	ObservedGeneration int64              `json:"observedGeneration,omitempty"`
 	Conditions         []metav1.Condition `json:"conditions,omitempty"`
+	// LastHandledReconcileAt is the last reconcile request that was served.
+	LastHandledReconcileAt string `json:"lastHandledReconcileAt,omitempty"`
+	// Hub is nil while nothing is known of the pool.
+	Hub *HubPoolAtHub `json:"hub,omitempty"`
+	// Credential is nil where the controller minted none.
+	Credential *MintedCredential `json:"credential,omitempty"`
+	// Drift is where Git and hub disagree, at most 50 entries.
+	Drift []DriftEntry `json:"drift,omitempty"`
+}
+
+// HubPoolAtHub is a pool as the hub has it.
+type HubPoolAtHub struct {
+	// ID never changes.
+	ID string `json:"id"`
+	// State is active, draining or revoked.
+	State string `json:"state"`
+	// MaxRunners is other than the spec's while an override lasts.
+	MaxRunners int32 `json:"maxRunners,omitempty"`
+	// Cordon is why the hub hands out no runs; empty while it does.
+	Cordon string `json:"cordon,omitempty"`
+	// Source is nil where nobody but the hub owns the definition.
+	Source *HubPoolSource `json:"source,omitempty"`
+}
+
+// HubPoolSource is where the hub's definition comes from.
+type HubPoolSource struct {
+	// Owner is a sync of the hub's configuration, or
+	// "cluster:CLUSTER/NAMESPACE/NAME" for a HubPool.
+	Owner      string `json:"owner"`
+	Repository string `json:"repository,omitempty"`
+	// Path of the file, relative to the repository's root.
+	Path     string `json:"path,omitempty"`
+	Revision string `json:"revision,omitempty"`
+	// Digest of the normalised definition.
+	Digest string `json:"digest,omitempty"`
+}
+
+// MintedCredential says which pool credential the controller minted, never what it
+// is.
+type MintedCredential struct {
+	// ID of the credential that the Secret has.
+	ID        string       `json:"id,omitempty"`
+	CreatedAt *metav1.Time `json:"createdAt,omitempty"`
+	// Replaces are the ids of earlier ones that the hub still accepts.
+	Replaces []string `json:"replaces,omitempty"`
 }

@@ -41,6 +41,27 @@ const (
 	// a person has approved.
 	AnnotationApprovePrune = "cloop.dev/approve-prune"
 
+	// AnnotationOrphan, "true" on a HubPool that is being deleted, lets it go
+	// without its deletion policy: the pool stays at the hub as it is.
+	AnnotationOrphan = "cloop.dev/orphan"
+
+	// LabelCredentialOf is on a Secret that the HubPool controller writes a pool
+	// credential into; its value is the HubPool's namespace and name, shortened and
+	// hashed where that is no legal label value. No other Secret is written.
+	LabelCredentialOf = "cloop.dev/credential-of"
+	// AnnotationCredentialID and AnnotationCredentialCreated, on that Secret, say
+	// which credential it has and when the hub made it (RFC 3339);
+	// AnnotationCredentialReplaces names earlier ones that may still be accepted,
+	// separated by commas.
+	AnnotationCredentialID       = "cloop.dev/credential-id"
+	AnnotationCredentialCreated  = "cloop.dev/credential-created"
+	AnnotationCredentialReplaces = "cloop.dev/credential-replaces"
+	// AnnotationCredentialMint is the key of a mint whose outcome is not known yet.
+	AnnotationCredentialMint = "cloop.dev/credential-mint"
+
+	// FinalizerHubPool keeps a HubPool until the hub has carried out its deletion
+	// policy.
+	FinalizerHubPool = "cloop.dev/hub-pool"
 	// FinalizerExecutorPool keeps an ExecutorPool until it is drained.
 	FinalizerExecutorPool = "cloop.dev/executor-pool"
 	// FinalizerPoolSync keeps a PoolSync until it has pruned what it applied.

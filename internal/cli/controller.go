@@ -37,11 +37,12 @@ func (a *app) newControllerRunCommand() *cobra.Command {
 	)
 	cmd := &cobra.Command{
 		Use:   "run",
-		Short: "Run a controller until it is told to stop",
-		Long: `Run a controller of a cluster until it is told to stop: the executor controller
+		Short: "Run controllers until they are told to stop",
+		Long: `Run controllers of a cluster until they are told to stop: the executor controller
 (executorpool), which starts runner Pods for one namespace's pools, or the fleet
-controller (poolsync), which applies a cluster's half of the fleet repository.
-Each wants a namespace, an account and a Lease of its own.`,
+controller (poolsync,hubpool), which applies a cluster's half of the fleet
+repository and defines the pools of a hub that does not read Git itself.
+Each of the two wants a namespace, an account and a Lease of its own.`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			// Kubernetes' libraries log through these two and nothing else.
@@ -67,10 +68,11 @@ Each wants a namespace, an account and a Lease of its own.`,
 		},
 	}
 	flags := cmd.Flags()
-	flags.StringSliceVar(&o.Controllers, "controllers", []string{"executorpool"}, "`CONTROLLER` to run: executorpool or poolsync")
+	flags.StringSliceVar(&o.Controllers, "controllers", []string{"executorpool"}, "`CONTROLLERS` to run: executorpool, or poolsync, hubpool or both")
 	flags.StringVar(&o.Namespace, "namespace", os.Getenv("POD_NAMESPACE"), "`NAMESPACE` to look after ($POD_NAMESPACE)")
 	flags.StringVar(&kubeconfig, "kubeconfig", "", "`FILE` with access to the cluster (default: the Pod's own account)")
 	flags.StringSliceVar(&o.AllowedHubs, "allowed-hub", nil, "`URL` of a hub that pools may name, several times; none: any https hub")
+	flags.StringVar(&o.ClusterName, "cluster-name", "", "`NAME` that hubs know this cluster by, for good (default: the UID of the namespace kube-system)")
 	flags.StringVar(&o.RunnerImage, "runner-image", "", "`IMAGE` of runners whose pool names none")
 	flags.BoolVar(&o.LeaderElect, "leader-elect", false, "act only while holding the Lease, so that replicas can stand by")
 	flags.StringVar(&o.MetricsAddr, "metrics-addr", ":8080", "`HOST:PORT` of /metrics; 0: none")

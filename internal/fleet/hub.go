@@ -15,6 +15,14 @@ import (
 	"cloop.dev/cloop/internal/secret"
 )
 
+// HubReads says whether an object is a HubPool that the hub reads from Git. No
+// cluster has it; one that says in spec.hub where to push it is applied to a cluster
+// as an ExecutorPool is.
+func HubReads(object *unstructured.Unstructured) bool {
+	_, pushed, _ := unstructured.NestedMap(object.Object, "spec", "hub")
+	return isKind(object, v1alpha1.HubPoolKind) && !pushed
+}
+
 // DefinitionOf is a HubPool as the hub keeps it, normalised: defaults filled in,
 // the audience sorted and without repetitions, nothing empty. The cordon is no
 // part of it: it is an operator's act unless Git sets it.

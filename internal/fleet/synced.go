@@ -99,8 +99,8 @@ func (r *rootChecker) keepSyncs() {
 		switch {
 		case maybe:
 			syncs = append(syncs, f)
-		case f.half != nil && !f.half.executor:
-			// HubPools are the hub's to read.
+		case f.half != nil && !f.half.executor && f.half.hubURL == "":
+			// The hub reads it from Git.
 			continue
 		}
 		objects = append(objects, f)
@@ -179,7 +179,7 @@ func (c *checker) renderFor(ctx context.Context, b *builder, name string) error 
 		return nil //nolint:nilerr // see above
 	}
 	for i := range out.objects {
-		if o := &out.objects[i]; !isKind(o.Object, v1alpha1.HubPoolKind) {
+		if o := &out.objects[i]; !HubReads(o.Object) {
 			c.applied[at] = append(c.applied[at], &facts{identity: identity(o.Object), object: describe(o.Object), file: o.File, line: o.Line,
 				ours: o.Object.GroupVersionKind().Group == v1alpha1.GroupVersion.Group})
 		}

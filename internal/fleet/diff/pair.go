@@ -93,13 +93,9 @@ func pairs(before, after map[key]*item) (differing []Object, notes []string) {
 	return differing, notes
 }
 
-// hubReads says whether an object is a HubPool that the hub reads from Git, and
-// that it tells from others by the name alone: no cluster has it, in whatever
-// namespace it is written.
-func hubReads(o *item) bool {
-	_, pushed, _ := unstructured.NestedMap(o.Object, "spec", "hub")
-	return o.ours && o.GetKind() == v1alpha1.HubPoolKind && !pushed
-}
+// hubReads says whether an object is a HubPool that the hub tells from others by the
+// name alone, in whatever namespace it is written.
+func hubReads(o *item) bool { return fleet.HubReads(o.Unstructured) }
 
 // places: name → the only object of that name that hubReads; no place where there
 // are several.
