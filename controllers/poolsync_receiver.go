@@ -127,8 +127,10 @@ func (s *hookServer) Start(ctx context.Context) error {
 	if server.Shutdown(stopping) != nil {
 		_ = server.Close() // an event that takes longer is sent again
 	}
-	<-ended
 	s.receiver.work.Wait()
+	if err := <-ended; !errors.Is(err, http.ErrServerClosed) {
+		return fmt.Errorf("serve webhooks: %w", err)
+	}
 	return nil
 }
 
