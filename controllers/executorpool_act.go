@@ -78,6 +78,9 @@ func (r *executorPoolReconciler) act(ctx context.Context, o *observation, plan p
 	each(plan.Adopt, func(name string) { a.adopt(ctx, name) })
 	each(append(plan.Own, owned...), func(t pool.Ownership) { a.own(ctx, t) })
 	markAgain := a.mark(ctx, plan.Mark)
+	if plan.Stuck != "" {
+		a.events.record(a.o.xpool, podStuck(plan.Stuck))
+	}
 	a.announce(plan)
 	a.tellRefusal(ctx, plan)
 
@@ -240,8 +243,12 @@ func (a *actor) retire(ctx context.Context, t pool.Retire) {
 	case hubv1.RunnerRetired:
 		a.deletePod(ctx, podspec.PodName(a.o.xpool.Name, t.Key), false)
 		a.deleteSecret(ctx, podspec.SecretName(a.o.xpool.Name, t.Key))
-		if t.Why == pool.WhyNeverStarted {
+		switch t.Why {
+		case pool.WhyNeverStarted:
 			a.events.record(a.o.xpool, orphanCollected("gave back a runner that was minted and never started"))
+			return
+		case pool.WhyOutdated:
+			a.events.record(a.o.xpool, replaced())
 			return
 		}
 		fallthrough

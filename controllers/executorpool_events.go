@@ -57,6 +57,15 @@ func podRefused(message string) poolEvent {
 	return poolEvent{warning: true, reason: v1alpha1.ReasonPodRefused, message: message}
 }
 
+func replaced() poolEvent {
+	return poolEvent{reason: v1alpha1.ReasonScaledDown, key: "outdated",
+		message: "gave back a runner that had not started, because the template has been changed since: another is started where it is wanted"}
+}
+
+func podStuck(message string) poolEvent {
+	return poolEvent{warning: true, reason: v1alpha1.ReasonPodStuck, message: message}
+}
+
 // announce records what a pass did to the number of runners.
 func (a *actor) announce(plan pool.Plan) {
 	want := int32(0)

@@ -120,6 +120,7 @@ func (r *executorPoolReconciler) observePods(ctx context.Context, o *observation
 		return err
 	}
 	handled := map[types.UID]bool{}
+	template := podspec.Template(podspec.Runner{Pool: o.xpool, Image: r.runnerImage})
 	for i := range pods {
 		pod := &pods[i]
 		if o.memory.handled[pod.UID] {
@@ -132,6 +133,7 @@ func (r *executorPoolReconciler) observePods(ctx context.Context, o *observation
 		if seen.Key == "" {
 			seen.Key, seen.Unmarked = pool.Unknown(pod.Name), false
 		}
+		seen.Outdated = outdated(pod, template)
 		o.snapshot.Pods = append(o.snapshot.Pods, seen)
 	}
 	o.memory.handled = handled
@@ -215,12 +217,21 @@ func (r *executorPoolReconciler) serveTheSame(o *observation, other *v1alpha1.Ex
 	return other.Spec.HubURL == o.xpool.Spec.HubURL && other.Spec.PoolCredentialSecretRef == o.xpool.Spec.PoolCredentialSecretRef
 }
 
+// outdated says that a Pod was made of another template. One that does not say of
+// which is an older controller's.
+func outdated(pod *corev1.Pod, template string) bool {
+	of := pod.Annotations[v1alpha1.AnnotationTemplate]
+	return of != "" && of != template
+}
+
 // podOf is what a decision depends on of a Pod, without its identity.
 func podOf(pod *corev1.Pod, anchor types.UID) pool.Pod {
 	p := pool.Pod{
 		Name:     pod.Name,
 		Phase:    pool.PodPending,
 		Deleting: pod.DeletionTimestamp != nil,
+		Stuck:    stuck(pod),
+		Created:  pod.CreationTimestamp.Time,
 	}
 	for _, owner := range pod.OwnerReferences {
 		p.Anchored = p.Anchored || anchor != "" && owner.UID == anchor

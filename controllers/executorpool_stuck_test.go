@@ -6,7 +6,10 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"cloop.dev/cloop/apis/hubv1"
+	"cloop.dev/cloop/apis/v1alpha1"
 	"cloop.dev/cloop/internal/podspec"
 	"cloop.dev/cloop/internal/pool"
 )
@@ -108,4 +111,39 @@ func TestTheCacheKeepsOfConditionsWhatIsRead(t *testing.T) {
 	if got := cached(t, status).Status.Conditions; len(got) != 1 || got[0] != told {
 		t.Errorf("of an evicted one: %+v", got)
 	}
+}
+
+func TestACorrectedTemplateReplacesThePodsThatWait(t *testing.T) {
+	s := newStage(t, 4)
+	xpool := s.pool(func(spec *v1alpha1.ExecutorPoolSpec) { spec.Template.NodeSelector = map[string]string{"no": "such"} })
+	s.hub.queue(2)
+	pods := s.untilPods(2)
+	busy := s.run(pods[0])
+	s.hub.handOff(busy)
+	patch := client.RawPatch("application/merge-patch+json", []byte(`{"spec":{"template":{"nodeSelector":null}}}`))
+	if err := s.client.Patch(s.ctx, xpool, patch); err != nil {
+		t.Fatal(err)
+	}
+	var next corev1.Pod
+	s.until("the Pod that waited is another, and the one that runs the same", func() bool {
+		same := false
+		next = corev1.Pod{}
+		for _, pod := range s.pods() {
+			same = same || pod.UID == pods[0].UID && pod.DeletionTimestamp == nil
+			if pod.UID != pods[0].UID && pod.UID != pods[1].UID {
+				next = pod
+			}
+		}
+		return same && next.Name != "" && len(s.pods()) == 2
+	})
+	if len(next.Spec.NodeSelector) != 0 {
+		t.Errorf("it has the node selector %v", next.Spec.NodeSelector)
+	}
+	if state := s.hub.state(pods[1].Annotations[v1alpha1.AnnotationRunnerID]); state != hubv1.RunnerRetired {
+		t.Errorf("the runner that waited is %s", state)
+	}
+	if message := s.event(v1alpha1.ReasonScaledDown); !strings.Contains(message, "template") {
+		t.Errorf("the Event says %q", message)
+	}
+	s.untilPods(2)
 }

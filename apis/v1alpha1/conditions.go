@@ -37,6 +37,7 @@ const (
 	ReasonDuplicatePool        Reason = "DuplicatePool"
 	ReasonRunnersRefused       Reason = "RunnersRefused"
 	ReasonPodRefused           Reason = "PodRefused"
+	ReasonPodStuck             Reason = "PodStuck"
 )
 
 // Reasons of conditions of every kind.
@@ -125,6 +126,7 @@ var remedies = map[Reason]string{
 	ReasonDuplicatePool:        "delete one of the ExecutorPools that serve this hub pool, or give the one in another cluster a credential of its own (cloop executor pool rotate-credential)",
 	ReasonRunnersRefused:       "raise the hub pool's maxRunners or uncordon it, if that is what you want",
 	ReasonPodRefused:           "change what the API server names: a ResourceQuota, an admission policy or the namespace's Pod Security level",
+	ReasonPodStuck:             "correct spec.template (nodeSelector, tolerations, resources, image), or give the cluster what it names: Pods that wait are then replaced",
 	ReasonNotBuilt:             "take the fields out of the spec, or upgrade cloop to a version that does what they ask for",
 	ReasonRetireRefused:        "nothing, unless it lasts: the runners were given work meanwhile",
 	ReasonRunnerFailed:         "read the runner's report that the Event quotes",

@@ -25,6 +25,9 @@ const (
 	AnnotationPoolName = "cloop.dev/pool-name"
 	AnnotationRunnerID = "cloop.dev/runner-id"
 	AnnotationMintKey  = "cloop.dev/mint-key"
+	// AnnotationTemplate on a runner's Pod tells what it was made of from what it
+	// would be made of now.
+	AnnotationTemplate = "cloop.dev/template"
 
 	// AnnotationForceDelete, "true" on an ExecutorPool that is being deleted,
 	// deletes busy runners as well: it stops runs.

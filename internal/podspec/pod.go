@@ -1,6 +1,7 @@
 package podspec
 
 import (
+	"encoding/json"
 	"maps"
 
 	corev1 "k8s.io/api/core/v1"
@@ -46,6 +47,23 @@ type Runner struct {
 
 // Pod returns the runner's Pod. It holds no credential.
 func Pod(r Runner) *corev1.Pod {
+	pod := podOf(r)
+	pod.Annotations[v1alpha1.AnnotationTemplate] = Template(r)
+	return pod
+}
+
+// Template is the same for all Pods that are alike but for whose they are.
+func Template(r Runner) string {
+	pool := *r.Pool
+	pool.Name, pool.UID = "", ""
+	data, err := json.Marshal(podOf(Runner{Pool: &pool, Image: r.Image}).Spec)
+	if err != nil {
+		panic(err) // our own type always encodes
+	}
+	return digest(string(data))
+}
+
+func podOf(r Runner) *corev1.Pod {
 	template := r.Pool.Spec.Template
 	return &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{

@@ -73,6 +73,8 @@ func degraded(s Snapshot, p Plan) Condition {
 		set(v1alpha1.ReasonPodRefused, s.Memory.PodRefused.Message)
 	case s.Memory.MintRefused != nil && p.Short:
 		set(v1alpha1.ReasonRunnersRefused, s.Memory.MintRefused.Message)
+	case p.Stuck != "":
+		set(v1alpha1.ReasonPodStuck, p.Stuck)
 	}
 	return c
 }

@@ -14,6 +14,11 @@ import (
 // snapshot or among the Pods, before its start no longer counts.
 const StartGrace = 2 * time.Minute
 
+// StuckGrace is how long a Pod may find no node, or not get its image, before the
+// pool says that something is wrong: a cluster that adds nodes as they are needed
+// takes minutes for one.
+const StuckGrace = 3 * time.Minute
+
 // Decide returns what the pool does next.
 func Decide(s Snapshot) Plan {
 	o := observe(s)
@@ -25,6 +30,7 @@ func Decide(s Snapshot) Plan {
 	} else {
 		o.scale(&p)
 	}
+	o.stuck(&p)
 	o.owners(&p)
 	o.marks(&p)
 	o.settle(&p)
@@ -184,6 +190,20 @@ func (o *observed) lastEnd(runnerID string) End {
 		return end
 	}
 	return End{Reason: "PodDeleted", Message: "the runner's Pod does not exist any more"}
+}
+
+// stuck says of the first Pod by key that does not come up why.
+func (o *observed) stuck(p *Plan) {
+	for _, pod := range o.sortedPods() {
+		if pod.Stuck == "" || pod.Phase != PodPending || pod.Deleting {
+			continue
+		}
+		if due := pod.Created.Add(StuckGrace); o.Now.Before(due) {
+			p.wakeAt(due)
+		} else if p.Stuck == "" {
+			p.Stuck = pod.Stuck
+		}
+	}
 }
 
 // owners plans to complete ownership that a crash or a hand left incomplete.

@@ -111,7 +111,7 @@ func (o *observed) unstarted(p *Plan) []Start {
 			starts = append(starts, Start{Key: r.Key, Again: true})
 			continue
 		}
-		if _, has := o.secrets[r.Key]; !has && pod.Phase == PodPending && !pod.Deleting &&
+		if _, has := o.secrets[r.Key]; !has && pod.Phase == PodPending && !pod.Deleting && !pod.Outdated &&
 			o.waited(p, "secret-of/"+r.Key) {
 			starts = append(starts, Start{Key: r.Key, Again: true, SecretOnly: true})
 		}
@@ -129,6 +129,7 @@ func (o *observed) scale(p *Plan) {
 		// An invalid spec's numbers mean nothing: neither start nor retire.
 		return
 	}
+	o.retireOutdated(p)
 	missing := o.demand.desired - o.demand.active()
 	p.Short = missing > 0 || len(again) > 0
 	surplus := -missing
@@ -171,6 +172,22 @@ func (o *observed) start(p *Plan, again []Start, fresh int32) {
 	}
 	if limit == MaxStarts && len(again)+int(fresh) > limit {
 		p.wakeAt(o.Now)
+	}
+}
+
+// retireOutdated plans to retire the runners that wait for a Pod which never ran and
+// was made of another template: what was corrected may be what keeps it from coming
+// up. Others are started in their place once the hub has retired them. While the API
+// server refuses Pods, those that there are stay.
+func (o *observed) retireOutdated(p *Plan) {
+	if o.Memory.PodRefused != nil || o.halted() {
+		return
+	}
+	for _, r := range o.sortedRunners() {
+		pod, here := o.pods[r.Key]
+		if here && pod.Outdated && pod.Phase == PodPending && !pod.Deleting && r.State == hubv1.RunnerStarting {
+			p.Retire = append(p.Retire, Retire{RunnerID: r.ID, Key: r.Key, Why: WhyOutdated})
+		}
 	}
 }
 

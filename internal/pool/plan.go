@@ -54,6 +54,9 @@ type Plan struct {
 	Settled []string
 	// Short says that the pool has fewer runners than it wants.
 	Short bool
+	// Stuck says what keeps a Pod from coming up that has waited for StuckGrace;
+	// empty: there is none.
+	Stuck string
 	// Wake is when to look again without a trigger; zero: no need.
 	Wake time.Time
 
@@ -104,6 +107,9 @@ const (
 	WhyIdle Why = "idle"
 	// WhyDraining: the pool is being deleted.
 	WhyDraining Why = "draining"
+	// WhyOutdated: it never ran, and its Pod was made of a template that has been
+	// changed since.
+	WhyOutdated Why = "outdated"
 	// WhyNeverStarted: minted, but without a Pod, and not wanted any more.
 	WhyNeverStarted Why = "never-started"
 )

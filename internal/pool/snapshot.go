@@ -101,6 +101,12 @@ type Pod struct {
 	Unmarked bool
 	// End says how the Pod ended, for PodEnded.
 	End End
+	// Outdated says that the Pod was made of another template than the pool has now.
+	Outdated bool
+	// Stuck says what keeps the Pod from coming up; empty: nothing that is known.
+	Stuck string
+	// Created is when the Pod was made.
+	Created time.Time
 }
 
 // End says how a runner's Pod ended.
