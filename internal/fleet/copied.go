@@ -107,13 +107,13 @@ func decodeCopied(entry *yaml.Node) *copied {
 
 // sets says where a replacement took what it put into a field: from a field of
 // the source, or, where it is only a part of the value, from the entry itself.
-func (l *layer) copies(o *renderedObject, pointer string, depth int) (placed, bool) {
+func (l *layer) copies(o *renderedObject, t *trail, depth int) (placed, bool) {
 	for _, to := range l.copied.targets {
 		if !to.selects.matches(o) || slices.ContainsFunc(to.rejects, func(r selector) bool { return r != (selector{}) && r.matches(o) }) {
 			continue
 		}
 		for _, field := range to.fields {
-			rest, ok := fieldReaches(o.Object, field, pointer)
+			rest, ok := t.reachedBy(field)
 			if !ok {
 				continue
 			}
@@ -155,24 +155,29 @@ func (c *copied) origin(objects []*renderedObject, rest string, depth int) (plac
 	return placed{}, false
 }
 
-// fieldReaches says whether a field of kustomize's spelling is a field of an
-// object, or what that is in, and what of the pointer remains below it.
-func fieldReaches(obj *unstructured.Unstructured, field, pointer string) (rest string, ok bool) {
-	parts, have := splitField(field), tokens(pointer)
-	if len(parts) > len(have) {
+// reachedBy says whether a field of kustomize's spelling is the field, or what that
+// is in, and what of its pointer remains below it.
+func (t *trail) reachedBy(field string) (rest string, ok bool) {
+	parts := splitField(field)
+	if len(parts) > len(t.now) {
 		return "", false
 	}
-	var value any = obj.Object
+	var value any = t.object
 	for i, part := range parts {
-		if part != have[i] && part != "*" && !selectsEntry(part, value, have[i]) {
+		if part != t.now[i] && part != "*" && !(isCondition(part) && selectsEntry(part, value, t.final[i])) {
 			return "", false
 		}
-		value, _ = lookup(value, "/"+escape(have[i]))
+		value, _ = lookup(value, "/"+escape(t.final[i]))
 	}
-	for _, token := range have[len(parts):] {
+	for _, token := range t.now[len(parts):] {
 		rest += "/" + escape(token)
 	}
 	return rest, true
+}
+
+// isCondition says whether a part of a field's spelling is one such as [name=a].
+func isCondition(part string) bool {
+	return strings.HasPrefix(part, "[") && strings.Contains(part, "=")
 }
 
 // fieldPointer is the pointer to a field of kustomize's spelling.

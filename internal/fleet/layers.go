@@ -161,7 +161,8 @@ func (s *scan) images(file string, document *yaml.Node) {
 const imagePrefix = "image:"
 
 // changes says where a transformer sets a field.
-func (l *layer) changes(o *renderedObject, pointer string) (placed, bool) {
+func (l *layer) changes(o *renderedObject, t *trail) (placed, bool) {
+	pointer := t.pointer()
 	for field, at := range l.fields {
 		image, isImage := strings.CutPrefix(field, imagePrefix)
 		switch {

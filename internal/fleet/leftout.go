@@ -176,7 +176,7 @@ func (l *layer) touches(pointer string) bool {
 	case l.copied != nil:
 		return l.copied.touches(nil, pointer)
 	case l.document != nil:
-		return !identifies(pointer) && sets(l.document.Object.Object, pointer)
+		return !identifies(tokens(pointer)) && sets(l.document.Object.Object, pointer)
 	}
 	return slices.ContainsFunc(l.operations, func(op operation) bool {
 		return op.Op != "test" && related(op.Path, pointer) || op.Op == "move" && related(op.From, pointer)

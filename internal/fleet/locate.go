@@ -50,12 +50,8 @@ func (o *renderedObject) writer(pointer string) int {
 	if _, ok := o.madeWhole(pointer); ok {
 		return len(o.layers)
 	}
-	for i := len(o.layers) - 1; i >= 0; i-- {
-		if _, ok := o.wrote(o.layers[i], pointer, 0); ok {
-			return i
-		}
-	}
-	return -1
+	i, _ := o.last(pointer, 0)
+	return i
 }
 
 // at is the place that wrote a field last.
@@ -87,7 +83,7 @@ func (o *renderedObject) at(pointer string, depth int) placed {
 	if given, ok := own.given[pointer]; ok {
 		return given
 	}
-	line, column := own.whole().Position(pointer)
+	line, column := own.whole().Position(o.first(pointer))
 	return placed{file: own.file, line: int32(line), column: int32(column)}
 }
 
@@ -128,28 +124,52 @@ func (o *renderedObject) madeWhole(pointer string) (placed, bool) {
 
 // setBy is where the last layer that sets the field does.
 func (o *renderedObject) setBy(pointer string, depth int) (placed, bool) {
-	for i := len(o.layers) - 1; i >= 0 && pointer != ""; i-- {
-		if found, ok := o.wrote(o.layers[i], pointer, depth); ok {
-			return found, true
-		}
-	}
-	return placed{}, false
+	i, at := o.last(pointer, depth)
+	return at, i >= 0
 }
 
-// wrote is where a layer sets a field, if it does.
-func (o *renderedObject) wrote(l *layer, pointer string, depth int) (placed, bool) {
+// last is the last layer that sets a field, and where it does; -1 where none does.
+func (o *renderedObject) last(pointer string, depth int) (number int, at placed) {
+	if pointer == "" {
+		return -1, placed{}
+	}
+	t := o.trail(pointer)
+	for i := len(o.layers) - 1; i >= 0 && !t.ended; i-- {
+		if found, ok := o.wrote(i, t, depth); ok {
+			return i, found
+		}
+	}
+	return -1, placed{}
+}
+
+// first is a field's pointer in the object's own document.
+func (o *renderedObject) first(pointer string) string {
+	t := o.trail(pointer)
+	for i := len(o.layers) - 1; i > 0 && !t.ended; i-- {
+		_, _ = o.wrote(i, t, maxCopies+1)
+	}
+	return t.in(o.layers[0])
+}
+
+// wrote is where a layer sets a field, if it does. The trail is then before it.
+func (o *renderedObject) wrote(number int, t *trail, depth int) (placed, bool) {
+	l := o.layers[number]
 	switch {
 	case l.fields != nil:
-		return l.changes(o, pointer)
+		return l.changes(o, t)
 	case l.copied != nil:
-		return l.copies(o, pointer, depth)
-	case l.patch && l.document != nil && identifies(pointer):
+		return l.copies(o, t, depth)
+	case l.patch && l.document != nil:
 		// It repeats the identity of what it patches.
-		return placed{}, false
+		found, ok := l.writes(t.in(l))
+		if ok = ok && !identifies(t.now); !ok {
+			t.unmerge(l, o.layers[:number])
+		}
+		return found, ok
 	case l.document != nil:
-		return l.writes(inLayer(o.Object.Object, l.whole().Object.Object, pointer))
+		return l.writes(t.in(l))
 	}
-	return l.operates(o, pointer)
+	return l.operates(t)
 }
 
 // heldOf cuts a pointer down to what the object has of it; empty where that is
@@ -191,22 +211,6 @@ func entryOf(object map[string]any, pointer string) string {
 	return held.String()
 }
 
-// inLayer turns a pointer into the rendered object into one into a layer: where
-// a patch was merged into a list by key, an entry has another place in each.
-func inLayer(rendered, layer any, pointer string) string {
-	var own strings.Builder
-	for _, token := range tokens(pointer) {
-		next, _ := lookup(rendered, "/"+escape(token))
-		if list, ok := layer.([]any); ok {
-			token = entryIn(list, next, token)
-		}
-		layer, _ = lookup(layer, "/"+escape(token))
-		rendered = next
-		own.WriteString("/" + escape(token))
-	}
-	return own.String()
-}
-
 // entryIn finds a rendered entry in a layer's list. "-" is no entry.
 func entryIn(list []any, entry any, token string) string {
 	identity, ok := identityOf(entry)
@@ -238,8 +242,8 @@ func identityOf(entry any) (string, bool) {
 	return "", false
 }
 
-func identifies(pointer string) bool {
-	switch pointer {
+func identifies(field []string) bool {
+	switch "/" + strings.Join(field, "/") {
 	case "/apiVersion", "/kind", "/metadata", "/metadata/name", "/metadata/namespace":
 		return true
 	}
@@ -253,69 +257,6 @@ func (l *layer) writes(pointer string) (placed, bool) {
 	}
 	line, column := l.whole().Position(pointer)
 	return placed{file: l.file, line: int32(line), column: int32(column)}, true
-}
-
-// operates says where a JSON patch sets, or removes, a field or a part of it.
-func (l *layer) operates(o *renderedObject, pointer string) (placed, bool) {
-	for i := len(l.operations) - 1; i >= 0; i-- {
-		op := &l.operations[i]
-		rest, ok := op.reaches(o.Object.Object, pointer)
-		if !ok {
-			continue
-		}
-		line, column := op.line, op.column
-		if rest != "" && op.Value.Kind != 0 {
-			value := schemas.Document{Node: &op.Value, Line: op.line}
-			line, column = value.Position(rest)
-		}
-		return placed{file: l.file, line: int32(line), column: int32(column)}, true
-	}
-	return placed{}, false
-}
-
-// reaches says whether an operation has written a field of the object as it was
-// rendered, a part of the field, or what it is in, and what then remains of the
-// pointer. An entry of a list may have moved since, so that its place counts
-// less than what it is.
-func (op *operation) reaches(object map[string]any, pointer string) (rest string, ok bool) {
-	if op.Op == "test" {
-		return "", false
-	}
-	path, have := tokens(op.Path), tokens(pointer)
-	var value any = object
-	for i, token := range path {
-		if i == len(have) {
-			return "", true
-		}
-		next, _ := lookup(value, "/"+escape(have[i]))
-		_, list := value.([]any)
-		switch last := i == len(path)-1; {
-		case list && last && op.Op == "add":
-			if !op.added(next) {
-				return "", false
-			}
-		case token != have[i]:
-			return "", false
-		}
-		value = next
-	}
-	for _, token := range have[len(path):] {
-		rest += "/" + escape(token)
-	}
-	return rest, true
-}
-
-// added says whether an entry of a list is what the operation adds.
-func (op *operation) added(entry any) bool {
-	var value any
-	if op.Value.Decode(&value) != nil {
-		return false
-	}
-	if own, ok := identityOf(value); ok {
-		other, _ := identityOf(entry)
-		return own == other
-	}
-	return canonical(value) == canonical(entry)
 }
 
 // lookup finds the value that a JSON pointer leads to. A null counts as there.
