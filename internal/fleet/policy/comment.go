@@ -81,7 +81,55 @@ func extent(lines []string, comment int) (from, to int) {
 			return subject + 1, endOfDocument(lines, subject)
 		}
 	}
+	subject = operationOf(lines, subject)
 	return subject + 1, endOfNode(lines, subject)
+}
+
+// operationOf is where the operation of a JSON patch begins that a line has a field
+// of, the line itself where it has none: what the operation writes is found at the
+// operation, so a comment on its value counts for all of it.
+func operationOf(lines []string, line int) int {
+	indent, entry := indentation(lines[line])
+	if key, _ := keyOf(lines[line], indent); entry || !operationFields[key] {
+		return line
+	}
+	for i := line - 1; i >= 0 && !separator(lines[i]); i-- {
+		own, dash := indentation(lines[i])
+		if blank(lines[i]) || own >= indent {
+			continue
+		}
+		if _, at := keyOf(lines[i], own); dash && at == indent && isOperation(lines, i, indent) {
+			return i
+		}
+		break
+	}
+	return line
+}
+
+var operationFields = map[string]bool{"op": true, "path": true, "from": true, "value": true}
+
+// isOperation says whether an entry of a list has the fields that every operation
+// has, at an indentation.
+func isOperation(lines []string, entry, indent int) bool {
+	has := map[string]bool{}
+	for i := entry; i < endOfNode(lines, entry); i++ {
+		own, _ := indentation(lines[i])
+		if key, at := keyOf(lines[i], own); at == indent && !blank(lines[i]) {
+			has[key] = true
+		}
+	}
+	return has["op"] && has["path"]
+}
+
+// keyOf is the key that a line with an indentation begins with, behind the dash of
+// an entry, and where it stands.
+func keyOf(line string, indent int) (key string, at int) {
+	at = indent
+	if rest := line[indent:]; strings.HasPrefix(rest, "- ") {
+		at = len(line) - len(strings.TrimLeft(rest[1:], " "))
+	}
+	key, _, _ = strings.Cut(line[at:], ":")
+	return strings.TrimSpace(key), at
 }
 
 // firstOfDocument says whether a line has nothing of its document before it.

@@ -225,6 +225,29 @@ func covered(t *testing.T, file, text string, count int) (got []string) {
 	return got
 }
 
+// The value of an operation of a JSON patch is found at the operation.
+func TestCommentsOfOperations(t *testing.T) {
+	for text, want := range map[string]string{
+		"- op: replace\n  path: /a\n  value: 5 # cloop:ignore a b\n- op: add\n  path: /c\n":                     "3:1-3",
+		"- op: add\n  path: /a\n  value:\n    b: 1 # cloop:ignore a b\n    c: 2\n":                              "4:4-4",
+		"- value: # cloop:ignore a b\n    b: 1\n  op: add\n  path: /a\n":                                        "1:1-4",
+		"x: 1\nlist:\n- path: /a\n\n  # cloop:ignore a b\n  value:\n    b: 1\n  op: add\n- op: test\n":          "5:3-8",
+		"-   op: remove\n    path: /a # cloop:ignore a b\n-   op: add\n    path: /b\n":                          "2:1-2",
+		"- name: x\n  value: 5 # cloop:ignore a b\n":                                                            "2:2-2",
+		"- op: x\n  path: /a\n  other: 5 # cloop:ignore a b\n":                                                  "3:3-3",
+		"- op: x\n  path: /a\nvalue: 5 # cloop:ignore a b\n":                                                    "3:3-3",
+		"- a:\n  - op: x\n    path: /a\n  value: 5 # cloop:ignore a b\n":                                        "4:4-4",
+		"- op: x\n  path: /a\n---\n  value: 5 # cloop:ignore a b\n":                                             "4:4-4",
+		"- value: 1 # cloop:ignore a b\n":                                                                       "1:1-1",
+		"patches:\n- patch: |-\n    - op: replace\n      path: /a\n      value: 5 # cloop:ignore a b\n  x: 1\n": "5:3-5",
+	} {
+		file := "kustomization.yaml"
+		if got := covered(t, file, text, strings.Count(text, "\n")); !slices.Equal(got, []string{want}) {
+			t.Errorf("of\n%s%v, want %s", text, got, want)
+		}
+	}
+}
+
 // What a comment means ends with its document, however that ends.
 func TestCommentsEndWithTheirDocument(t *testing.T) {
 	for _, end := range []string{"---", "--- # next", "---\t# next", "--- \t", "...", "... # over", "...\t# over", "--- {}"} {
