@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"slices"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -281,8 +282,7 @@ const graceTime = 10 * time.Second
 // settled says whether looking again can show nothing else soon.
 func settled(report statusReport, troubles []error) bool {
 	for _, trouble := range troubles {
-		var refusal *forge.Refusal
-		if errors.As(trouble, &refusal) && !refusal.Passes {
+		if refusalOf(trouble) != nil {
 			return true
 		}
 	}
@@ -314,7 +314,10 @@ func (c *commitCheck) round(ctx context.Context, posted map[string]bool) (status
 		if c.client != nil {
 			now, err := c.client.Publish(ctx, s)
 			if err != nil {
-				failed, troubles = true, append(troubles, err)
+				failed = true
+				if !toldAlready(troubles, err) {
+					troubles = append(troubles, err)
+				}
 			}
 			posted[s.Context] = posted[s.Context] || now
 		}
@@ -323,6 +326,25 @@ func (c *commitCheck) round(ctx context.Context, posted map[string]bool) (status
 		})
 	}
 	return report, troubles
+}
+
+// toldAlready says whether a trouble is a refusal that waiting does not mend, such as
+// of the token, and another status had the same.
+func toldAlready(troubles []error, err error) bool {
+	refusal := refusalOf(err)
+	return refusal != nil && slices.ContainsFunc(troubles, func(other error) bool {
+		before := refusalOf(other)
+		return before != nil && before.Error() == refusal.Error()
+	})
+}
+
+// refusalOf is the refusal that an error is, if it is one that does not pass.
+func refusalOf(err error) *forge.Refusal {
+	var refusal *forge.Refusal
+	if errors.As(err, &refusal) && !refusal.Passes {
+		return refusal
+	}
+	return nil
 }
 
 // judge reads every surface and says what has become of the commit there. What

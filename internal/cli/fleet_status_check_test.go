@@ -259,4 +259,15 @@ contexts: [{name: eu, context: {cluster: c}}]
 	if p := f.Posted(); got.code != 2 || len(p) != 1 || p[0].State != "error" || strings.Contains(p[0].Description, "127.0.0.1") || !strings.Contains(got.stderr, "127.0.0.1:1") {
 		t.Errorf("exit code %d, posted %+v: %s", got.code, p, got.stderr)
 	}
+
+	// What is wrong with the token is said once, however many clusters there are.
+	t.Setenv("KUBECONFIG", writeFile(t, `apiVersion: v1
+kind: Config
+clusters: [{name: c, cluster: {server: "http://127.0.0.1:1"}}]
+contexts: [{name: eu, context: {cluster: c}}, {name: us, context: {cluster: c}}]
+`))
+	got = cloop(t, "fleet", "status-check", "--cluster", "eu", "--cluster", "us", "--forge", "github", "--forge-ca-file", ca, "--forge-token-file", writeFile(t, "of-another"))
+	if got.code != 2 || strings.Count(got.stderr, "put a live one into its file") != 1 || strings.Count(got.stdout, "failed") != 2 {
+		t.Errorf("exit code %d: %s%s", got.code, got.stdout, got.stderr)
+	}
 }

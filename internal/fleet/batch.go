@@ -465,7 +465,11 @@ func (s *scan) tooMuch() error {
 		work += 2 * n * (n + 2*open)
 	}
 	if work > maxWork {
-		return fmt.Errorf("%w: %d patches of %s would take kustomize minutes; put the patches of one object into one, or divide the objects among overlays", errBounds, patches, count.Of(objects, "object"))
+		all := count.Of(objects, "object")
+		if objects*objects > maxWork/2 {
+			return fmt.Errorf("%w: kustomize compares each of %s with all others, which would take it minutes; divide them among overlays", errBounds, all)
+		}
+		return fmt.Errorf("%w: %d patches of %s would take kustomize minutes; put the patches of one object into one, or divide the objects among overlays", errBounds, patches, all)
 	}
 	return nil
 }

@@ -37,6 +37,7 @@ type checker struct {
 	// pools and hubPools of all roots, for the rules between them.
 	pools    []*half
 	hubPools []*half
+	unjudged []unjudged
 	// named are the hub pools that the halves speak of.
 	named map[string]bool
 	// memo of earlier verdicts; nil: there is none.
@@ -172,6 +173,9 @@ func (r *rootChecker) judgeWith(o *renderedObject, variables *Variables) *facts 
 		f := &facts{identity: identity(o.Object), object: describe(o.Object), file: o.File, line: o.Line,
 			ours: o.Object.GroupVersionKind().Group == v1alpha1.GroupVersion.Group, verdict: problems}
 		f.keep(o, "metadata.name")
+		if isKind(o.Object, v1alpha1.ExecutorPoolKind) || isKind(o.Object, v1alpha1.HubPoolKind) {
+			f.unjudged = &unjudged{o.Object.GetKind(), HubPoolName(o.Object)}
+		}
 		f.verdict = slices.DeleteFunc(f.verdict, func(p schemas.Problem) bool {
 			return r.unsure && p.Rule == RuleUnresolvedVariable || o.mayFollow(p)
 		})
@@ -237,6 +241,9 @@ func (r *rootChecker) object(f *facts) {
 	}
 	subject := r.objectSubject(r.report.Path, f)
 	r.subjects = append(r.subjects, subject)
+	if f.unjudged != nil {
+		r.unjudged = append(r.unjudged, *f.unjudged)
+	}
 	r.find(subject, f.verdict...)
 	f.verdict = nil
 	if first, ok := r.seen[f.identity]; ok {
@@ -305,6 +312,9 @@ type facts struct {
 	subject int
 	// own is what the repository's rules across pools see; nil where there are none.
 	own *policy.Input
+	// unjudged is a half that was not judged, for want of a variable's value; nil
+	// where the object was, or is none.
+	unjudged *unjudged
 	// half is nil unless the object is one.
 	half *half
 	// sync is nil unless the object is a PoolSync or a Kustomization of Flux.
@@ -371,19 +381,14 @@ func (c *checker) judge(o *renderedObject, verdict []schemas.Problem) *facts {
 	if f.half.field != "metadata.name" {
 		paths = append(paths, f.half.field)
 	}
+	// No API server takes more labels.
 	for key := range f.half.labels {
-		paths = append(paths, labelPath(key))
+		if len(f.half.labels) <= maxLabels {
+			paths = append(paths, labelPath(key))
+		}
 	}
 	f.keep(o, paths...)
 	return f
-}
-
-func labelsOf(obj *unstructured.Unstructured, field string) map[string]string {
-	labels, _, _ := unstructured.NestedStringMap(obj.Object, "spec", field)
-	if len(labels) == 0 {
-		return nil
-	}
-	return labels
 }
 
 func labelPath(key string) string { return "spec.runnerLabels[" + key + "]" }

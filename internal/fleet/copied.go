@@ -164,10 +164,11 @@ func (t *trail) reachedBy(field string) (rest string, ok bool) {
 	}
 	var value any = t.object
 	for i, part := range parts {
-		if part != t.now[i] && part != "*" && !(isCondition(part) && selectsEntry(part, value, t.final[i])) {
+		chosen := isCondition(part) && selectsEntry(part, value, t.final[i])
+		if part != t.now[i] && part != "*" && !chosen {
 			return "", false
 		}
-		value, _ = lookup(value, "/"+escape(t.final[i]))
+		value, _ = child(value, t.final[i])
 	}
 	for _, token := range t.now[len(parts):] {
 		rest += "/" + escape(token)
@@ -194,7 +195,7 @@ func fieldPointer(obj *unstructured.Unstructured, field string) (pointer string,
 			}
 		}
 		pointer += "/" + escape(token)
-		if value, ok = lookup(value, "/"+escape(token)); !ok {
+		if value, ok = child(value, token); !ok {
 			return "", false
 		}
 	}
@@ -204,7 +205,7 @@ func fieldPointer(obj *unstructured.Unstructured, field string) (pointer string,
 // selectsEntry says whether a part of a field's spelling, [name=a] or an index,
 // means an entry of a list.
 func selectsEntry(part string, list any, token string) bool {
-	entry, ok := lookup(list, "/"+escape(token))
+	entry, ok := child(list, token)
 	if _, isList := list.([]any); !isList || !ok {
 		return false
 	}
@@ -216,7 +217,7 @@ func selectsEntry(part string, list any, token string) bool {
 	if key == "" {
 		return entry == value
 	}
-	text, _ := lookup(entry, "/"+escape(key))
+	text, _ := child(entry, key)
 	return text == value
 }
 

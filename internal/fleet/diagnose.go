@@ -355,7 +355,7 @@ func (d *diagnosis) fails(ctx context.Context, count int) (message string, faile
 	if err != nil {
 		return err.Error(), true
 	}
-	resources, err := d.b.run(ctx, d.dir, d.b.absolute(replaced))
+	resources, err := d.b.run(ctx, d.dir, d.b.absolute(replaced), d.scan.knowledge())
 	of := &run{}
 	if err == nil {
 		of.objects, of.wrong, err = madeOf(resources)

@@ -2,6 +2,7 @@ package fleet
 
 import (
 	"fmt"
+	"path"
 	"regexp"
 	"slices"
 	"strings"
@@ -118,6 +119,7 @@ var meanings = []meaning{
 		f.needs.pointer = pointerTo(match[1])
 	}},
 	{regexp.MustCompile("cannot decode !!(\\S+) `([^`]*)` as a !!(\\S+)"), false, (*failure).wrongType},
+	{regexp.MustCompile(`missing metadata\.name in object \{(.*)$`), true, (*failure).noName},
 	{regexp.MustCompile(`expected kind != 'Component'|is a [Cc]omponent`), true, func(f *failure, _ []string) {
 		f.message, f.remedy = fmt.Sprintf("%v is a Component", f.item.value), "list it in components"
 	}},
@@ -153,6 +155,22 @@ func (f *failure) atField(names ...string) {
 		}
 		f.atNode(key)
 		node = value
+	}
+}
+
+// noName is an object without a name, put where it stands.
+func (f *failure) noName([]string) {
+	f.message, f.remedy = "an object has no metadata.name", "give it a name that stays: generateName would make another object each time"
+	file, _ := f.item.value.(string)
+	file = path.Join(f.item.dir, file)
+	for i := range f.scan.layers {
+		l := &f.scan.layers[i]
+		if l.resource() && !l.generated && l.file == file && l.document.Object.GetName() == "" {
+			f.message = "an object of kind " + l.document.Object.GetKind() + " has no metadata.name"
+			line, column := l.whole().Position("/metadata/generateName")
+			f.at = placed{file: file, line: int32(line), column: int32(column)}
+			return
+		}
 	}
 }
 
@@ -207,6 +225,9 @@ func (f *failure) badSelector(match []string) {
 	}
 }
 
+// mapOfTexts is a field whose values are texts whatever their names.
+var mapOfTexts = regexp.MustCompile(`(?i)(labels|annotations|nodeSelector|data)\.`)
+
 // wrongType is a text in the place of a number: it is put where the text is
 // written, if a replacement took it from there.
 func (f *failure) wrongType(match []string) {
@@ -221,8 +242,16 @@ func (f *failure) wrongType(match []string) {
 		return
 	}
 	f.remedy = fmt.Sprintf("write %s in the source, or correct the replacement", kind)
+	if mapOfTexts.MatchString(f.part.field) {
+		f.remedy = "put the value that is there in quotes: a label, an annotation or the like is a text"
+	}
 	from, at := f.sourceOf(entry)
-	f.message = fmt.Sprintf("the replacement at %s:%d puts %s from %s into %s, which has to be %s", f.part.at.file, f.part.at.line, quotedText(match[2], strings.HasPrefix(from, "Secret ")), from, f.part.field, kind)
+	is := "which has to be"
+	if mapOfTexts.MatchString(f.part.field) {
+		// What is there is a number for want of quotes.
+		is = "where there is"
+	}
+	f.message = fmt.Sprintf("the replacement at %s:%d puts %s from %s into %s, %s %s", f.part.at.file, f.part.at.line, quotedText(match[2], strings.HasPrefix(from, "Secret ")), from, f.part.field, is, kind)
 	if at != nil {
 		f.at = *at
 	}

@@ -86,3 +86,6 @@ func SetRootValues(values int) (undo func()) {
 	maxRootValues = values
 	return func() { maxRootValues = before }
 }
+
+// OnlyMergeKeys is onlyMergeKeys.
+var OnlyMergeKeys = onlyMergeKeys

@@ -10,7 +10,9 @@ import (
 
 	"github.com/fluxcd/pkg/kustomize/filesys"
 	"sigs.k8s.io/kustomize/api/krusty"
+	"sigs.k8s.io/kustomize/api/resmap"
 	"sigs.k8s.io/kustomize/api/types"
+	"sigs.k8s.io/kustomize/kyaml/openapi"
 
 	"cloop.dev/cloop/internal/fleet"
 	"cloop.dev/cloop/internal/fleet/fleettest"
@@ -32,6 +34,15 @@ func overlays(clusters, pools int) map[string]string {
 // kustomizeAlone builds a directory as the kustomize library does by itself.
 func kustomizeAlone(tb testing.TB, root, dir string) int {
 	tb.Helper()
+	resources := byLibrary(tb, root, dir)
+	if _, err := resources.AsYaml(); err != nil {
+		tb.Fatal(err)
+	}
+	return resources.Size()
+}
+
+func byLibrary(tb testing.TB, root, dir string) resmap.ResMap {
+	tb.Helper()
 	secure, err := filesys.MakeFsOnDiskSecure(root)
 	if err != nil {
 		tb.Fatal(err)
@@ -42,10 +53,22 @@ func kustomizeAlone(tb testing.TB, root, dir string) int {
 	if err != nil {
 		tb.Fatal(err)
 	}
-	if _, err := resources.AsYaml(); err != nil {
-		tb.Fatal(err)
+	return resources
+}
+
+// libraryTexts are the objects that the library renders by itself.
+func libraryTexts(t *testing.T, root, dir string) (all []string) {
+	t.Helper()
+	openapi.ResetOpenAPI()
+	t.Cleanup(openapi.ResetOpenAPI)
+	for _, resource := range byLibrary(t, root, dir).Resources() {
+		text, err := resource.MarshalJSON()
+		if err != nil {
+			t.Fatal(err)
+		}
+		all = append(all, string(text))
 	}
-	return resources.Size()
+	return all
 }
 
 // BenchmarkCheckOverlays compares a check with what the kustomize library takes to

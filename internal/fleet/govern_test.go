@@ -132,6 +132,7 @@ func TestWhatIsNoPartOfTheFleet(t *testing.T) {
 		"what is excluded":             {map[string]string{".cloop/config.yaml": exclude, "testdata/a.yaml": template, "x/fixtures/b/kustomization.yaml": "resources: [gone.yaml]\n"}, nil},
 		"beside what is excluded":      {map[string]string{".cloop/config.yaml": exclude, "x/kustomization.yaml": "resources: [gone.yaml]\n"}, []string{"error missing-reference x/kustomization.yaml:1:13"}},
 		"excluded without a reason":    {map[string]string{".cloop/config.yaml": "exclude:\n- paths: [x]\n", "x/kustomization.yaml": "resources: [gone.yaml]\n"}, []string{"error config .cloop/config.yaml:2:3 exclude[0].reason", "error missing-reference x/kustomization.yaml:1:13"}},
+		"all excluded":                 {map[string]string{".cloop/config.yaml": "exclude: [{paths: ['**'], reason: x}]\n"}, []string{}},
 		"excluded, and used by others": {map[string]string{".cloop/config.yaml": "exclude: [{paths: [pools], reason: x}]\n", "pools/base/gpu.yaml": strings.Replace(basePool, "https://", "http://", 1)}, []string{"error cel pools/base/gpu.yaml:7:3 spec.hubURL"}},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -55,6 +55,10 @@ type growth struct {
 	names      int64
 	// work is about how many fields of objects are looked at.
 	work int64
+	// patches are the bytes of patches, each as often as it is named; touched those
+	// of the objects that they change, and merged the pairs of keys that they
+	// compare: see patched.
+	patches, touched, merged int64
 }
 
 // copying is a value that a JSON patch or a replacement copies to another place
@@ -163,18 +167,4 @@ func fieldTokens(field string) []string {
 		field = "metadata.name"
 	}
 	return strings.Split(field, ".")
-}
-
-// applied adds what a patch adds: its text, for every object that it means.
-func (s *scan) applied(size int, selected *target) {
-	times := 1
-	if selected != nil {
-		times = 0
-		for i := range s.layers {
-			if document := s.layers[i].document; document != nil && !s.layers[i].patch && selected.selects(document.Object, document.Object.GetName()) {
-				times++
-			}
-		}
-	}
-	s.growth.added += int64(size) * int64(times)
 }

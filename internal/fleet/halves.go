@@ -49,7 +49,7 @@ func (c *checker) between() {
 				c.find(pool.subject, pool.problem(RuleHubURLDisagrees, "spec.hubURL", fmt.Sprintf("the HubPool is pushed to %s (%s:%d)", hub.hubURL, hub.file, hub.line)))
 			}
 			c.compareHalves(pool, defined[pool.hubPool])
-		case len(c.hubPools) > 0 && !c.lost && !pool.unsure:
+		case len(c.hubPools) > 0 && !c.lost && !pool.unsure && !c.mayBe(v1alpha1.HubPoolKind, pool.hubPool):
 			c.find(pool.subject, pool.problem(RulePoolWithoutHubPool, pool.field, fmt.Sprintf("no HubPool defines hub pool %s", pool.hubPool)))
 		}
 	}
@@ -59,11 +59,23 @@ func (c *checker) between() {
 	}
 	for name, hubs := range defined {
 		for _, hub := range hubs {
-			if !served[hub] {
+			if !served[hub] && !c.mayBe(v1alpha1.ExecutorPoolKind, name) {
 				c.find(hub.subject, hub.problem(RuleHubPoolWithoutPool, "metadata.name", fmt.Sprintf("no ExecutorPool serves hub pool %s", name)))
 			}
 		}
 	}
+}
+
+// unjudged is what is known of a half that was not judged. Its name may have the
+// variable that has no value.
+type unjudged struct{ kind, hubPool string }
+
+// mayBe says whether a half of a hub pool that was not judged may be the one that
+// is missing.
+func (c *checker) mayBe(kind, hubPool string) bool {
+	return slices.ContainsFunc(c.unjudged, func(u unjudged) bool {
+		return u.kind == kind && (u.hubPool == hubPool || strings.Contains(u.hubPool, "$"))
+	})
 }
 
 // definitions: hub pool → the HubPools that define it, one for each root: each hub
@@ -155,4 +167,15 @@ func (c *checker) compareHalves(pool *half, hubs []*half) {
 
 func all(hubs []*half, so func(*half) bool) bool {
 	return !slices.ContainsFunc(hubs, func(hub *half) bool { return !so(hub) })
+}
+
+// maxLabels is how many labels a pool may have, as its schema says.
+const maxLabels = 64
+
+func labelsOf(obj *unstructured.Unstructured, field string) map[string]string {
+	labels, _, _ := unstructured.NestedStringMap(obj.Object, "spec", field)
+	if len(labels) == 0 {
+		return nil
+	}
+	return labels
 }

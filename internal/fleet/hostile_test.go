@@ -97,6 +97,11 @@ func hostileCases() map[string]map[string]string {
 		"panic replacement":              over(map[string]string{eu: kustomization("resources: [../../pools/base]", "replacements:", "- source: {kind: ExecutorPool, fieldPath: spec.maxRunners}", "  targets: [{select: {kind: ExecutorPool}, fieldPaths: [spec.template.env.*.x, \"spec.[a=b].c\", \"\"], options: {create: true, index: 100000000}}]")}),
 		"regex bomb":                     over(map[string]string{eu: kustomization("resources: [../../pools/base]", "patches: [{target: {kind: ExecutorPool, name: \"(a{1000}){1000}\"}, patch: \"[{op: add, path: /spec/foo, value: 1}]\"}]")}),
 		"json patch copy bomb":           over(map[string]string{eu: kustomization("resources: [../../pools/base]", "patches:", "- target: {kind: ExecutorPool}", "  patch: |-", "    "+strings.ReplaceAll(copyBomb(28), "\n", "\n    "))}),
+		"patch named often":              over(map[string]string{eu: kustomization("resources: [../../pools/base]", "patches:", strings.Repeat("- path: p.yaml\n", 2000)), "clusters/eu/p.yaml": patchHead + keys("    ", 2000)}),
+		"operations named often":         over(map[string]string{eu: kustomization("resources: [../../pools/base]", "patches:", strings.Repeat("- {path: p.yaml, target: {kind: None}}\n", 3000)), "clusters/eu/p.yaml": strings.Repeat("- {op: add, path: /spec/runnerLabels/a, value: a}\n", 500)}),
+		"patch of many keys":             over(map[string]string{eu: kustomization("resources: [../../pools/base]", "patches: [{path: p.yaml}]"), "clusters/eu/p.yaml": patchHead + keys("    ", 40_000)}),
+		"large object patched often":     over(map[string]string{eu: kustomization("resources: [../../pools/base, large.yaml]", "patches:", strings.Repeat("- {path: p.yaml, target: {kind: ConfigMap}}\n", 2000)), "clusters/eu/large.yaml": "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: large}\ndata:\n" + keys("  ", 40_000), "clusters/eu/p.yaml": "- {op: add, path: /data/a, value: b}\n"}),
+		"patches in a transformer":       over(map[string]string{eu: kustomization("resources: [../../pools/base]", "transformers:", strings.Repeat("- t.yaml\n", 2000)), "clusters/eu/t.yaml": "apiVersion: builtin\nkind: PatchTransformer\nmetadata: {name: t}\npath: p.yaml\n", "clusters/eu/p.yaml": patchHead + keys("    ", 2000)}),
 		"binary":                         {"a.yaml": "\x00\x01\x02\xff"},
 		"fifo dir name":                  {"kustomization.yaml/x": "y", "p.yaml": basePool},
 		"env quantity":                   {"a.yaml": strings.Replace(basePool, "maxRunners: 4", "maxRunners: 99999999999999999999999999", 1)},
@@ -120,6 +125,17 @@ func manyKeys(n int) string {
 	}
 	return b.String()
 }
+
+// keys are so many lines, each a key.
+func keys(indent string, count int) string {
+	var b strings.Builder
+	for i := range count {
+		fmt.Fprintf(&b, "%sk%d: a\n", indent, i)
+	}
+	return b.String()
+}
+
+const patchHead = "apiVersion: cloop.dev/v1alpha1\nkind: ExecutorPool\nmetadata: {name: gpu}\nspec:\n  runnerLabels:\n"
 
 func bomb() string {
 	var b strings.Builder
@@ -233,6 +249,11 @@ func TestHostileRepositories(t *testing.T) {
 		"panic replacement":              {"build", true},
 		"regex bomb":                     {"build", true},
 		"json patch copy bomb":           {"too-large", true},
+		"patch named often":              {"too-large", true},
+		"operations named often":         {"too-large", true},
+		"patch of many keys":             {"too-large", true},
+		"large object patched often":     {"too-large", true},
+		"patches in a transformer":       {"too-large", true},
 		"binary":                         {"syntax", true},
 		"fifo dir name":                  {"", false},
 		"env quantity":                   {"schema", false},

@@ -115,6 +115,7 @@ func (w *fieldWalk) value(node *yaml.Node, t reflect.Type, name string, depth in
 			return
 		}
 		for i := 0; i+1 < len(node.Content); i += 2 {
+			w.key(node.Content[i], name)
 			w.value(node.Content[i+1], t.Elem(), name+"."+node.Content[i].Value, depth+1)
 		}
 	case reflect.Slice:
@@ -152,6 +153,13 @@ func (w *fieldWalk) structField(key, value *yaml.Node, t reflect.Type, name stri
 	w.wrong(key, fmt.Sprintf("kustomize has no field %s", path), remedy)
 }
 
+// key of a mapping of names: one that is true or false to kustomize is no name to it.
+func (w *fieldWalk) key(node *yaml.Node, name string) {
+	if node.Kind == yaml.ScalarNode && node.Style&(yaml.SingleQuotedStyle|yaml.DoubleQuotedStyle) == 0 && (node.ShortTag() == "!!bool" || oldBool[strings.ToLower(node.Value)]) {
+		w.wrong(node, fmt.Sprintf("%s: the key %s has to be a text, and kustomize reads it as true or false", name, node.Value), fmt.Sprintf("put it in quotes: %q", node.Value))
+	}
+}
+
 func (w *fieldWalk) scalar(node *yaml.Node, t reflect.Type, name string) {
 	if node.Kind != yaml.ScalarNode {
 		w.wrong(node, name+" has to be a single value", "write it behind the colon or the dash")
@@ -176,7 +184,7 @@ func (w *fieldWalk) scalar(node *yaml.Node, t reflect.Type, name string) {
 }
 
 // oldBool are the words that YAML 1.1, and so kustomize, reads as true or false.
-var oldBool = map[string]bool{"yes": true, "no": true, "on": true, "off": true}
+var oldBool = map[string]bool{"yes": true, "no": true, "on": true, "off": true, "y": true, "n": true}
 
 func orKustomization(name string) string {
 	if name == "" {

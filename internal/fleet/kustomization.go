@@ -24,6 +24,7 @@ type kustomizationFile struct {
 	Validators            []yaml.Node  `yaml:"validators"`
 	Vars                  []yaml.Node  `yaml:"vars"`
 	Replacements          []fileEntry  `yaml:"replacements"`
+	OpenAPI               yaml.Node    `yaml:"openapi"`
 }
 
 // fileEntry is an entry that may stand in a file of its own.

@@ -6,25 +6,21 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"maps"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/fluxcd/pkg/kustomize/filesys"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/kube-openapi/pkg/validation/spec"
 	"sigs.k8s.io/kustomize/api/krusty"
 	"sigs.k8s.io/kustomize/api/resmap"
 	"sigs.k8s.io/kustomize/api/types"
 	kfilesys "sigs.k8s.io/kustomize/kyaml/filesys"
 	"sigs.k8s.io/kustomize/kyaml/openapi"
 
-	manifests "cloop.dev/cloop/kustomize"
 	"cloop.dev/cloop/schemas"
 )
 
@@ -90,7 +86,7 @@ func (b *builder) kustomize(ctx context.Context, dir, file string) (*rendering, 
 
 // rendered runs kustomize once, over files of which some may be replaced.
 func (s *scan) rendered(ctx context.Context, b *builder, dir, file string, replaced map[string][]byte) (*rendering, error) {
-	run, reused, err := b.remembered(ctx, dir, replaced)
+	run, reused, err := b.remembered(ctx, dir, replaced, s.knowledge())
 	if err != nil {
 		return nil, err
 	}
@@ -200,22 +196,13 @@ func (l *layer) made() *unstructured.Unstructured {
 // run calls kustomize as Flux does: files anywhere in the repository, no plugins
 // but the built-in ones, no Helm, no functions.
 //
-// What it costs, measured with Go 1.26 and kustomize 0.21 on the objects of
-// TestBuildMemory: on the first strategic merge kyaml parses the OpenAPI
-// document of all of Kubernetes. That allocates 43 MiB and grows the process by
-// 30 MiB, and 4 MiB of it stay for ever, against 80 MiB that a process may have
-// when idle. So a run sees a schema of the kinds that Git sync applies, with
-// every merge key that they have in the whole one, and afterwards none: a build
-// then allocates 6 MiB and leaves nothing. Lists of other kinds are replaced, as
-// those of custom resources are.
-//
 // replaced: file, absolute → its content for this run.
-func (b *builder) run(ctx context.Context, dir string, replaced map[string][]byte) (resmap.ResMap, error) {
+func (b *builder) run(ctx context.Context, dir string, replaced map[string][]byte, knows knowledge) (resmap.ResMap, error) {
 	files, err := b.files(replaced)
 	if err != nil {
 		return nil, err
 	}
-	return b.runOver(ctx, dir, files)
+	return b.runOver(ctx, dir, files, knows)
 }
 
 // files are those of the tree as a run sees them.
@@ -226,7 +213,7 @@ func (b *builder) files(replaced map[string][]byte) (boundedFiles, error) {
 
 // runOver returns when the context is done, though kustomize does not: it has no way
 // to be interrupted. Nobody else has a turn then until it ends.
-func (b *builder) runOver(ctx context.Context, dir string, files kfilesys.FileSystem) (resmap.ResMap, error) {
+func (b *builder) runOver(ctx context.Context, dir string, files kfilesys.FileSystem, knows knowledge) (resmap.ResMap, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, maxTurn, errStuck)
 	defer cancel()
 	select {
@@ -242,7 +229,7 @@ func (b *builder) runOver(ctx context.Context, dir string, files kfilesys.FileSy
 	go func() {
 		defer func() { <-kustomizeTurn }()
 		var out result
-		out.resources, out.err = runKustomize(filepath.Join(b.dir, filepath.FromSlash(dir)), files)
+		out.resources, out.err = runKustomize(filepath.Join(b.dir, filepath.FromSlash(dir)), files, knows)
 		done <- out
 	}()
 	select {
@@ -253,7 +240,7 @@ func (b *builder) runOver(ctx context.Context, dir string, files kfilesys.FileSy
 	}
 }
 
-func runKustomize(dir string, files kfilesys.FileSystem) (resources resmap.ResMap, err error) {
+func runKustomize(dir string, files kfilesys.FileSystem, knows knowledge) (resources resmap.ResMap, err error) {
 	defer func() {
 		// kustomize panics on some inputs; a committer must not be able to end
 		// the process with one.
@@ -261,10 +248,8 @@ func runKustomize(dir string, files kfilesys.FileSystem) (resources resmap.ResMa
 			err = fmt.Errorf("kustomize failed: %v", panicked)
 		}
 	}()
-	openapi.ResetOpenAPI()
 	defer openapi.ResetOpenAPI()
-	openapi.SuppressBuiltInSchemaUse()
-	openapi.AddDefinitions(mergeKeys())
+	knows.teach()
 
 	kustomizer := krusty.MakeKustomizer(&krusty.Options{
 		LoadRestrictions: types.LoadRestrictionsNone,
@@ -323,20 +308,3 @@ func (f boundedFiles) ReadFile(name string) ([]byte, error) {
 	}
 	return data, nil
 }
-
-// mergeKeys are the lists that a strategic merge patch merges rather than
-// replaces in the kinds that Git sync applies, as Kubernetes' OpenAPI document
-// has them. The cloop.dev kinds have none unless the kustomization brings the
-// component with the rest of the document: what is rendered here is what
-// kubectl, Flux and Argo CD render.
-var mergeKeys = sync.OnceValue(func() spec.Definitions {
-	var document spec.Swagger
-	if err := document.UnmarshalJSON(manifests.OpenAPI()); err != nil {
-		// It is compiled in, and a test builds with it.
-		panic(fmt.Sprintf("read the embedded OpenAPI document: %v", err))
-	}
-	maps.DeleteFunc(document.Definitions, func(name string, _ spec.Schema) bool {
-		return strings.HasPrefix(name, "dev.cloop.")
-	})
-	return document.Definitions
-})

@@ -75,6 +75,9 @@ func (s *scan) add(l layer) {
 		l.names, l.namespace = []string{l.document.Object.GetName()}, l.document.Object.GetNamespace()
 	}
 	s.layers = append(s.layers, l)
+	if l.resource() {
+		s.called(l.number)
+	}
 }
 
 // entryNamed finds a field of a mapping.
@@ -133,8 +136,10 @@ func (s *scan) rename(field, value string) {
 			l.namespace = value
 		case "namePrefix":
 			l.names = append(l.names, value+l.named())
+			s.called(i)
 		case "nameSuffix":
 			l.names = append(l.names, l.named()+value)
+			s.called(i)
 		}
 	}
 }

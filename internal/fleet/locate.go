@@ -178,7 +178,7 @@ func heldOf(object map[string]any, pointer string) string {
 	var value any = object
 	var held strings.Builder
 	for _, token := range tokens(pointer) {
-		next, ok := lookup(value, "/"+escape(token))
+		next, ok := child(value, token)
 		if !ok {
 			return held.String()
 		}
@@ -197,7 +197,7 @@ func entryOf(object map[string]any, pointer string) string {
 	inList := false
 	for _, token := range tokens(pointer) {
 		_, list := value.([]any)
-		next, ok := lookup(value, "/"+escape(token))
+		next, ok := child(value, token)
 		if !ok {
 			break
 		}
@@ -262,24 +262,29 @@ func (l *layer) writes(pointer string) (placed, bool) {
 // lookup finds the value that a JSON pointer leads to. A null counts as there.
 func lookup(value any, pointer string) (any, bool) {
 	for _, token := range tokens(pointer) {
-		switch node := value.(type) {
-		case map[string]any:
-			next, ok := node[token]
-			if !ok {
-				return nil, false
-			}
-			value = next
-		case []any:
-			index, err := strconv.Atoi(token)
-			if err != nil || index < 0 || index >= len(node) {
-				return nil, false
-			}
-			value = node[index]
-		default:
+		next, ok := child(value, token)
+		if !ok {
 			return nil, false
 		}
+		value = next
 	}
 	return value, true
+}
+
+// child finds the value of a key, or of an index.
+func child(value any, token string) (any, bool) {
+	switch node := value.(type) {
+	case map[string]any:
+		next, ok := node[token]
+		return next, ok
+	case []any:
+		index, err := strconv.Atoi(token)
+		if err != nil || index < 0 || index >= len(node) {
+			return nil, false
+		}
+		return node[index], true
+	}
+	return nil, false
 }
 
 // tokens splits a JSON pointer and unescapes its parts.
@@ -288,6 +293,9 @@ func tokens(pointer string) []string {
 		return nil
 	}
 	parts := strings.Split(strings.TrimPrefix(pointer, "/"), "/")
+	if !strings.Contains(pointer, "~") {
+		return parts
+	}
 	for i, part := range parts {
 		parts[i] = strings.ReplaceAll(strings.ReplaceAll(part, "~1", "/"), "~0", "~")
 	}
@@ -308,7 +316,7 @@ func printPath(value any, pointer string) string {
 		} else {
 			b.WriteString("." + token)
 		}
-		value, _ = lookup(value, "/"+escape(token))
+		value, _ = child(value, token)
 	}
 	return strings.TrimPrefix(b.String(), ".")
 }

@@ -63,7 +63,7 @@ func ownsIn(set *fieldpath.Set, node any, path []string) bool {
 		// A field that is owned without anything below it is owned as a whole.
 		inner := set.WithPrefix(element)
 		if !inner.Empty() {
-			next, _ := lookup(node, "/"+escape(path[0]))
+			next, _ := child(node, path[0])
 			if ownsIn(inner, next, path[1:]) {
 				return true
 			}

@@ -72,13 +72,13 @@ func (m *memo) keep(judged bool) {
 func (m *memo) end() { m.next, m.replay = nil, nil }
 
 // remembered runs kustomize, or finds that an earlier run would render the same.
-func (b *builder) remembered(ctx context.Context, dir string, replaced map[string][]byte) (out *run, reused bool, err error) {
+func (b *builder) remembered(ctx context.Context, dir string, replaced map[string][]byte, knows knowledge) (out *run, reused bool, err error) {
 	files, err := b.files(replaced)
 	if err != nil {
 		return nil, false, err
 	}
 	if b.memo == nil {
-		resources, err := b.runOver(ctx, dir, files)
+		resources, err := b.runOver(ctx, dir, files, knows)
 		if err != nil {
 			return nil, false, err
 		}
@@ -94,7 +94,7 @@ func (b *builder) remembered(ctx context.Context, dir string, replaced map[strin
 		return out, true, nil
 	}
 	traced := tracedFiles{files, b.dir, newTrace()}
-	resources, err := b.runOver(ctx, dir, traced)
+	resources, err := b.runOver(ctx, dir, traced, knows)
 	if err != nil {
 		return nil, false, err
 	}

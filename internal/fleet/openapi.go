@@ -38,7 +38,7 @@ func (s *scan) openAPI(dir, file string, entry *yaml.Node) error {
 		return s.unreadable(file, entry, err)
 	}
 	root := &spec.Schema{}
-	root.Definitions = maps.Clone(mergeKeys())
+	root.Definitions = maps.Clone(appliedMergeKeys())
 	var swagger spec.Swagger
 	for _, text := range [][]byte{data, kustomizationapi.MustAsset("kustomizationapi/swagger.json")} {
 		// What kustomize cannot read it reports.

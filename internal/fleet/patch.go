@@ -75,6 +75,8 @@ type operation struct {
 	Path  string    `yaml:"path"`
 	From  string    `yaml:"from"`
 	Value yaml.Node `yaml:"value"`
+	// path and from are the tokens of Path and From.
+	path, from []string
 	// line and column of the operation itself.
 	line, column int
 }
@@ -87,30 +89,26 @@ func (s *scan) strategicMerge(dir, file string, entry *yaml.Node) error {
 		if err != nil {
 			return s.unreadable(file, entry, err)
 		}
-		s.patch(name, data, position{}, nil)
-		return nil
+		return s.patch(name, data, position{}, nil)
 	}
 	if !strings.Contains(entry.Value, ":") {
 		s.missing(file, entry, errors.New("no such file or directory"))
 		return nil
 	}
-	s.patch(file, []byte(entry.Value), inside(entry), nil)
-	return nil
+	return s.patch(file, []byte(entry.Value), inside(entry), nil)
 }
 
 // patchEntry scans one entry of patches or patchesJson6902.
 func (s *scan) patchEntry(dir, file string, entry *patchEntry) error {
 	if entry.Path.Value == "" {
-		s.patch(file, []byte(entry.Patch.Value), inside(&entry.Patch), entry.Target)
-		return nil
+		return s.patch(file, []byte(entry.Patch.Value), inside(&entry.Patch), entry.Target)
 	}
 	name := path.Join(dir, entry.Path.Value)
 	data, err := s.read(name)
 	if err != nil {
 		return s.unreadable(file, &entry.Path, err)
 	}
-	s.patch(name, data, position{}, entry.Target)
-	return nil
+	return s.patch(name, data, position{}, entry.Target)
 }
 
 // position is how far a text lies below and right of its file's beginning.
@@ -157,41 +155,39 @@ func (p position) move(node *yaml.Node) {
 }
 
 // patch adds a patch's documents, or its operations, to the layers. What cannot
-// be read is kustomize's to report: here it only sets nothing.
-func (s *scan) patch(file string, data []byte, at position, selected *target) {
-	s.applied(len(data), selected)
-	var document yaml.Node
-	if bytes.Contains(data, []byte("copy")) && yaml.Unmarshal(data, &document) == nil {
-		s.growth.find(&document, 0)
+// be read is kustomize's to report: here it only sets nothing. The error is
+// errBounds.
+func (s *scan) patch(file string, data []byte, at position, selected *target) error {
+	p := s.patchOf(file, data, at)
+	if err := s.patched(p, len(data), selected); err != nil {
+		return err
 	}
-	if operations, list := decodeOperations(data, at); operations != nil {
-		s.twice(file, list)
-		for i := range operations {
-			if op := &operations[i]; (op.Path == "/metadata/name" || op.Path == "/metadata/namespace") && len(op.Value.Value) > maxName {
+	if p.copies != nil {
+		s.growth.find(p.copies, 0)
+	}
+	if p.operations != nil {
+		s.twice(file, p.list)
+		for i := range p.operations {
+			if op := &p.operations[i]; (op.Path == "/metadata/name" || op.Path == "/metadata/namespace") && len(op.Value.Value) > maxName {
 				s.longName(file, op.line, op.column)
 			}
 		}
-		s.add(layer{file: file, operations: operations, patch: true, target: selected})
-		return
+		s.add(layer{file: file, operations: p.operations, patch: true, target: selected})
+		return nil
 	}
-	documents, problems := schemas.Decode(file, data)
-	for _, problem := range problems {
+	for _, problem := range p.problems {
 		// A patch with a target need not say what it patches.
-		if selected != nil && problem.Rule == schemas.RuleTypeMeta {
-			continue
+		if selected == nil || problem.Rule != schemas.RuleTypeMeta {
+			s.report(problem)
 		}
-		problem.Line += at.lines
-		problem.Column += at.columns
-		s.report(problem)
 	}
-	for i := range documents {
-		documents[i].Line += at.lines
-		at.move(documents[i].Node)
-		if object := documents[i].Object; len(object.GetName()) > maxName || len(object.GetNamespace()) > maxName {
-			s.longName(file, documents[i].Line, 1)
+	for i := range p.documents {
+		if object := p.documents[i].Object; len(object.GetName()) > maxName || len(object.GetNamespace()) > maxName {
+			s.longName(file, p.documents[i].Line, 1)
 		}
-		s.add(layer{file: file, document: &documents[i], patch: true, target: selected})
+		s.add(layer{file: file, document: &p.documents[i], patch: true, target: selected})
 	}
+	return nil
 }
 
 // longName refuses the root for a patch that makes a name of a long text: kustomize
@@ -220,6 +216,7 @@ func decodeOperations(data []byte, at position) (operations []operation, list *y
 			continue
 		}
 		op.line, op.column = node.Line, node.Column
+		op.path, op.from = tokens(op.Path), tokens(op.From)
 		operations = append(operations, op)
 	}
 	return operations, list

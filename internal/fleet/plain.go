@@ -77,6 +77,12 @@ func (b *builder) walk(ctx context.Context, at root, visit func(file string) err
 			rendered(&rendering{problems: []schemas.Problem{unsearched(file, err)}})
 			return fs.SkipDir
 		}
+		if at.searched && b.law().Config.Excluded(file) {
+			if entry.IsDir() {
+				return fs.SkipDir
+			}
+			return nil
+		}
 		if entry.IsDir() {
 			return b.plainDirectory(ctx, at, file, entry, rendered)
 		}

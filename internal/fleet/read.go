@@ -2,9 +2,11 @@ package fleet
 
 import (
 	"bytes"
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"syscall"
@@ -53,6 +55,29 @@ func readBounded(root *os.Root, name string) ([]byte, error) {
 	}
 	// It may grow meanwhile.
 	return io.ReadAll(io.LimitReader(file, maxFile))
+}
+
+// OpenRegular opens a file that this process reads by itself, and waits for nobody:
+// what is no file, such as a FIFO, is an error.
+func OpenRegular(name string) (*os.File, error) {
+	file, err := os.OpenFile(name, os.O_RDONLY|syscall.O_NONBLOCK, 0)
+	if err != nil {
+		return nil, err
+	}
+	if info, err := file.Stat(); err != nil || !info.Mode().IsRegular() {
+		return nil, errors.Join(&fs.PathError{Op: "read", Path: name, Err: cmp.Or(err, errNoFile)}, file.Close())
+	}
+	return file, nil
+}
+
+// ReadRegular reads a file as OpenRegular opens it.
+func ReadRegular(name string) ([]byte, error) {
+	file, err := OpenRegular(name)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = file.Close() }()
+	return io.ReadAll(file)
 }
 
 // read reads a file within the bounds.

@@ -65,6 +65,14 @@ type scan struct {
 	// within are the directories whose kustomizations are being read, outermost
 	// first.
 	within []string
+	// ownKinds says that a kustomization brings an OpenAPI document of its own.
+	ownKinds bool
+	// patches: file → the patch that it is, read once. byName: name → the resources
+	// that have had it.
+	patches map[string]*patchText
+	byName  map[string][]int
+	// knows: see knowledge; nil until somebody asks.
+	knows *knowledge
 	// blank says that the root's kustomization has no text.
 	blank bool
 	// twins: see there; nil unless they are looked for.
@@ -119,6 +127,7 @@ func (s *scan) visit(ctx context.Context, dir, file string, depth, from int) err
 		s.directories = map[string]string{}
 	}
 	s.directories[dir] = file
+	s.ownKinds = s.ownKinds || kustomization.OpenAPI.Kind != 0
 	if err := s.follow(ctx, dir, file, &document, &kustomization, depth, len(data)); err != nil {
 		return err
 	}

@@ -1,6 +1,7 @@
 package fleet
 
 import (
+	"errors"
 	"fmt"
 	"path"
 	"reflect"
@@ -336,6 +337,9 @@ func (s *scan) taken(dir, file string, generator *yaml.Node) (bytes int64, err e
 	}
 	for _, node := range append(entriesOf(generator, "envs"), entriesOf(generator, "env")...) {
 		data, err := readBounded(s.root, path.Join(dir, node.Value))
+		if errors.Is(err, errFile) {
+			return 0, beyondAt(file, node, fmt.Sprintf("%s is larger than %d MiB", node.Value, maxFile>>20), "take less in")
+		}
 		if err != nil {
 			continue
 		}

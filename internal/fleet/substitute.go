@@ -276,10 +276,9 @@ func (o *renderedObject) unresolved(v *Variables) []schemas.Problem {
 		path := printPath(o.Object.Object, pointer)
 		tree, err := parseText(text)
 		if err != nil {
-			problem := o.locate(o.about(RuleSubstitution, path, fmt.Sprintf("%q cannot be replaced: %s", printable.Clip(text, maxQuoted), err)))
-			if strings.Contains(err.Error(), "closing brace") {
-				problem.Hint = "close the brace behind the name, or write a default as ${NAME:=value}; $${NAME} is the text itself"
-			}
+			why, remedy := unparsed(text, err)
+			problem := o.locate(o.about(RuleSubstitution, path, fmt.Sprintf("%q cannot be replaced: %s", printable.Clip(text, maxQuoted), why)))
+			problem.Hint = cmp.Or(remedy, problem.Hint)
 			problems = append(problems, problem)
 			return
 		}

@@ -248,3 +248,38 @@ func TestReadVariables(t *testing.T) {
 		})
 	}
 }
+
+// A half that is not judged, for want of a variable's value, may be the one that
+// another lacks.
+func TestHalvesThatAreNotJudgedAreNotMissed(t *testing.T) {
+	pool := func(name, maximum string) string {
+		return strings.NewReplacer("name: gpu\n", "name: "+name+"\n", "maxRunners: 4", "maxRunners: "+maximum).Replace(basePool)
+	}
+	hub := func(name string) string { return strings.Replace(hubPool, "name: gpu", "name: "+name, 1) }
+	for name, test := range map[string]struct {
+		pools, hubs string
+		want        []string
+	}{
+		"a pool":                 {pool("gpu", "${X}") + "---\n" + pool("cpu", "4"), hub("gpu") + "---\n" + hub("cpu") + "---\n" + hub("none"), []string{"HubPool fleet/none: no ExecutorPool serves hub pool none"}},
+		"a pool of some name":    {pool(`"${X}"`, "4") + "---\n" + pool("cpu", "4"), hub("gpu") + "---\n" + hub("cpu") + "---\n" + hub("none"), nil},
+		"a HubPool":              {pool("gpu", "4") + "---\n" + pool("cpu", "4") + "---\n" + pool("none", "4"), strings.Replace(hub("gpu"), "maxRunners: 4", "maxRunners: ${X}", 1) + "---\n" + hub("cpu"), []string{"ExecutorPool none: no HubPool defines hub pool none"}},
+		"a HubPool of some name": {pool("gpu", "4") + "---\n" + pool("cpu", "4"), hub(`"${X}"`) + "---\n" + hub("cpu"), nil},
+	} {
+		t.Run(name, func(t *testing.T) {
+			dir := repo(t, map[string]string{"clusters/eu/a.yaml": test.pools, "hub/a.yaml": test.hubs})
+			report, err := fleet.Checking{Validator: validator(t), Variables: &fleet.Variables{}}.Check(t.Context(), dir)
+			if err != nil {
+				t.Fatal(err)
+			}
+			var got []string
+			for _, p := range report.Problems {
+				if p.Rule != fleet.RuleUnresolvedVariable {
+					got = append(got, p.Object+": "+p.Message)
+				}
+			}
+			if !slices.Equal(got, test.want) || report.Unresolved() != 1 {
+				t.Errorf("%q, want %q: %v", got, test.want, report.Problems)
+			}
+		})
+	}
+}

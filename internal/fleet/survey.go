@@ -60,6 +60,9 @@ type root struct {
 	kustomization string
 	// flat: of a directory only the files in it, nothing below.
 	flat bool
+	// searched: it stands for a search that has found nothing, and leaves out what
+	// the repository excludes.
+	searched bool
 	// applied as one, by an object of the repository.
 	applied bool
 	// except are directories below that are roots of their own.
@@ -350,7 +353,7 @@ func (s *survey) roots(ctx context.Context, top string) ([]root, error) {
 		return nil, err
 	}
 	if roots = slices.Concat(roots, plain); len(roots) == 0 {
-		roots = []root{{path: top}}
+		roots = []root{{path: top, searched: true}}
 	}
 	return roots, nil
 }

@@ -47,7 +47,7 @@ func (t *Tracked) add(name string) {
 // the git program where that has a form that only it reads.
 func ReadTracked(ctx context.Context, dir string) (*Tracked, error) {
 	t := newTracked()
-	file, err := os.Open(filepath.Join(dir, ".git", "index"))
+	file, err := OpenRegular(filepath.Join(dir, ".git", "index"))
 	if err == nil {
 		defer func() { _ = file.Close() }()
 		read := &gitindex.Index{}
@@ -57,6 +57,10 @@ func ReadTracked(ctx context.Context, dir string) (*Tracked, error) {
 			}
 			return t, nil
 		}
+	}
+	if errors.Is(err, errNoFile) {
+		// The git program would wait for whoever writes to it.
+		return nil, fmt.Errorf("tell what Git tracks in %s: %w: clone the repository again, or give --untracked to read every file", dir, err)
 	}
 	// A second work tree, SHA-256 names, a sparse or split index.
 	listed, failed := exec.CommandContext(ctx, "git", "-C", dir, "ls-files", "-z").Output()

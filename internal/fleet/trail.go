@@ -37,13 +37,14 @@ type gone struct{}
 
 func (o *renderedObject) trail(pointer string) *trail {
 	t := &trail{object: o.Object.Object, final: tokens(pointer)}
-	t.now = slices.Clone(t.final)
+	// Only a list has another place for the field than the end has.
+	t.now = t.final
 	var value any = t.object
 	for i, token := range t.final {
-		next, ok := lookup(value, "/"+escape(token))
+		next, ok := child(value, token)
 		if list, is := value.([]any); is && ok {
 			if t.lists == nil {
-				t.lists = map[int]*entries{}
+				t.lists, t.now = map[int]*entries{}, slices.Clone(t.final)
 			}
 			t.lists[i] = &entries{of: slices.Clone(list)}
 		}
@@ -64,7 +65,7 @@ func (t *trail) in(l *layer) string {
 	var own strings.Builder
 	var rendered, layer any = t.object, l.whole().Object.Object
 	for i, token := range t.now {
-		next, _ := lookup(rendered, "/"+escape(t.final[i]))
+		next, _ := child(rendered, t.final[i])
 		if list, ok := layer.([]any); ok && (l.patch || !t.sure(i)) {
 			at := entryIn(list, next, token)
 			if at != "-" || l.patch {
@@ -72,7 +73,7 @@ func (t *trail) in(l *layer) string {
 			}
 			// Otherwise the entry was called something else here.
 		}
-		layer, _ = lookup(layer, "/"+escape(token))
+		layer, _ = child(layer, token)
 		rendered = next
 		own.WriteString("/" + escape(token))
 	}
@@ -84,14 +85,14 @@ func (t *trail) in(l *layer) string {
 func (t *trail) unmerge(l *layer, earlier []*layer) {
 	var value, rendered any = l.whole().Object.Object, t.object
 	for i, token := range t.now {
-		rendered, _ = lookup(rendered, "/"+escape(t.final[i]))
+		rendered, _ = child(rendered, t.final[i])
 		if list, ok := value.([]any); ok && t.lists[i] != nil {
 			if t.unmergeList(i, list, earlier); t.ended {
 				return
 			}
 			token = entryIn(list, rendered, token)
 		}
-		next, ok := lookup(value, "/"+escape(token))
+		next, ok := child(value, token)
 		if !ok {
 			return
 		}
@@ -109,7 +110,7 @@ func (t *trail) unmergeList(depth int, patch []any, earlier []*layer) {
 			t.ended = true
 			return
 		}
-		added[id] = !slices.ContainsFunc(earlier, func(l *layer) bool { return l.brings(t.now[:depth], id) })
+		added[id] = !slices.ContainsFunc(earlier, func(l *layer) bool { return l.hasEntry(t.now[:depth], id) })
 	}
 	for i := len(of.of) - 1; i >= 0; i-- {
 		if id, ok := identityOf(of.of[i]); ok && added[id] {
@@ -119,8 +120,8 @@ func (t *trail) unmergeList(depth int, patch []any, earlier []*layer) {
 	}
 }
 
-// brings says whether a layer has an entry of a list that has an identity.
-func (l *layer) brings(list []string, id string) bool {
+// hasEntry says whether a layer has an entry of a list that has an identity.
+func (l *layer) hasEntry(list []string, id string) bool {
 	same := func(entry any) bool {
 		own, ok := identityOf(entry)
 		return ok && own == id
@@ -128,13 +129,13 @@ func (l *layer) brings(list []string, id string) bool {
 	if l.document != nil {
 		var value any = l.whole().Object.Object
 		for _, token := range list {
-			value, _ = lookup(value, "/"+escape(token))
+			value, _ = child(value, token)
 		}
 		of, _ := value.([]any)
 		return slices.ContainsFunc(of, same)
 	}
 	return slices.ContainsFunc(l.operations, func(op operation) bool {
-		path := tokens(op.Path)
+		path := op.path
 		var value any
 		if op.Op != "add" || op.Value.Decode(&value) != nil {
 			return false
@@ -194,7 +195,7 @@ func (l *layer) operates(t *trail) (placed, bool) {
 // written. An entry that only has another place since was not written: the operation
 // that adds, removes or moves a neighbour says nothing of it.
 func (t *trail) undo(op *operation) (rest string, wrote bool) {
-	path := tokens(op.Path)
+	path := op.path
 	switch op.Op {
 	case "test":
 		return "", false
@@ -204,7 +205,7 @@ func (t *trail) undo(op *operation) (rest string, wrote bool) {
 			return "", false
 		}
 	case "move":
-		from := tokens(op.From)
+		from := op.from
 		if t.beside(path) && t.beside(from) {
 			t.undoMove(path, from)
 			return "", false

@@ -31,6 +31,9 @@ func (s *scan) plugin(ctx context.Context, dir, file string, entry *yaml.Node, d
 		err := s.resource(ctx, dir, file, entry, depth, false)
 		added := slices.Clone(s.layers[before:])
 		s.layers, s.spans = s.layers[:before], spans
+		for name, layers := range s.byName {
+			s.byName[name] = slices.DeleteFunc(layers, func(i int) bool { return i >= before })
+		}
 		for i := 0; i < len(added) && err == nil; i++ {
 			if of := added[i].whole(); of != nil && of.Node != nil {
 				s.refuseRemote(added[i].file, of.Node, true)
@@ -103,7 +106,9 @@ func (s *scan) transformer(dir, file string, document *yaml.Node) error {
 	case "PatchTransformer", "PatchJson6902Transformer", "PatchStrategicMergeTransformer":
 		for _, text := range []*yaml.Node{&t.Patch, &t.JSONOp, &t.Patches} {
 			if text.Kind == yaml.ScalarNode && text.Value != "" {
-				s.patch(file, []byte(text.Value), inside(text), t.Target)
+				if err := s.patch(file, []byte(text.Value), inside(text), t.Target); err != nil {
+					return err
+				}
 			}
 		}
 		for _, entry := range append(t.Paths, t.Path) {
@@ -137,7 +142,7 @@ func (s *scan) transformerPatch(dir, name string, selected *target) error {
 	case errors.Is(err, errBounds):
 		return err
 	case err == nil:
-		s.patch(name, data, position{}, selected)
+		return s.patch(name, data, position{}, selected)
 	}
 	return nil
 }

@@ -3,14 +3,43 @@ package fleet
 import (
 	"errors"
 	"fmt"
+	"regexp"
 	"strings"
 
 	"github.com/fluxcd/pkg/envsubst"
+	"github.com/fluxcd/pkg/envsubst/parse"
 	"sigs.k8s.io/yaml"
 
 	"cloop.dev/cloop/internal/printable"
 	"cloop.dev/cloop/schemas"
 )
+
+// colonless is a variable with a default, or another operator, as a shell takes it
+// and Flux does not: without the colon.
+var colonless = regexp.MustCompile(`(?:^|[^$])\$\{([_a-zA-Z][_a-zA-Z0-9]*)([-+?])([^}]*)\}`)
+
+// unparsed says what is wrong with a text whose variables cannot be read, and what
+// to write instead. The library, which is a parser of shell's expressions, takes
+// ${NAME=x}, ${NAME:=x} and ${NAME:-x} for defaults, and behind the name no other
+// character that is neither the end nor one of its operators.
+func unparsed(text string, err error) (why, remedy string) {
+	switch match := colonless.FindStringSubmatch(text); {
+	case errors.Is(err, parse.ErrMissingClosingBrace) && match != nil && match[2] == "-":
+		return fmt.Sprintf("a default stands behind := or :-, and a name has no dash (in ${%s-%s})", match[1], match[3]),
+			fmt.Sprintf("write ${%[1]s:=%[2]s} for a default, or ${%[1]s_%[2]s} where it is all a name; $${%[1]s-%[2]s} is the text itself", match[1], match[3])
+	case errors.Is(err, parse.ErrMissingClosingBrace) && match != nil:
+		return fmt.Sprintf("there is no operator %s (in ${%s%s%s})", match[2], match[1], match[2], match[3]),
+			fmt.Sprintf("write ${%[1]s:=%[2]s} for a default; $${%[1]s%[3]s%[2]s} is the text itself", match[1], match[3], match[2])
+	case errors.Is(err, parse.ErrMissingClosingBrace):
+		return "behind the name of a variable there is neither a brace nor an operator",
+			"close the brace behind the name, or write a default as ${NAME:=value}; $${NAME} is the text itself"
+	case errors.Is(err, parse.ErrParseVariableName):
+		return "there is no name behind ${", "write a name of letters, digits and underscores right behind the brace, as in ${NAME}; $${ is the text itself"
+	case errors.Is(err, parse.ErrBadSubstitution), errors.Is(err, parse.ErrParseFuncSubstitution), errors.Is(err, parse.ErrParseDefaultFunction):
+		return err.Error(), "write ${NAME}, or ${NAME:=value} with a default; $${NAME} is the text itself"
+	}
+	return err.Error(), ""
+}
 
 // errNoObject is what an object's text becomes that was within the bounds.
 var errNoObject = errors.New("with its variables replaced it is no object")

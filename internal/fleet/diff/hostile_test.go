@@ -3,6 +3,7 @@ package diff_test
 import (
 	"bytes"
 	"encoding/hex"
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -11,6 +12,7 @@ import (
 	"syscall"
 	"testing"
 
+	"cloop.dev/cloop/internal/fleet/diff"
 	"cloop.dev/cloop/internal/fleet/fleettest"
 )
 
@@ -32,6 +34,39 @@ func (r *repo) tree(entries ...[2]string) string {
 		r.t.Fatalf("%v: %s", err, out)
 	}
 	return strings.TrimSpace(string(out))
+}
+
+// A FIFO, in the place of a file that is read of Git's directory, keeps nobody.
+func TestFIFOsInTheGitDirectory(t *testing.T) {
+	t.Parallel()
+	for _, name := range []string{".", "config", "HEAD", "packed-refs", "commondir"} {
+		r := newRepo(t, fleetFiles())
+		at := filepath.Join(r.dir, ".git", name)
+		if err := os.RemoveAll(at); err != nil {
+			t.Fatal(err)
+		}
+		if err := syscall.Mkfifo(at, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		_, err := diff.OpenBase(t.Context(), r.dir, "HEAD")
+		if err == nil || !strings.Contains(err.Error(), "no regular file") || !strings.Contains(err.Error(), "clone") {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
+// An object that is damaged is said to be, with what to do.
+func TestADamagedObject(t *testing.T) {
+	t.Parallel()
+	r := newRepo(t, fleetFiles())
+	hash := r.git("rev-parse", "HEAD:pools/base/gpu.yaml")
+	at := filepath.Join(r.dir, ".git", "objects", hash[:2], hash[2:])
+	if err := errors.Join(os.Chmod(at, 0o600), os.WriteFile(at, []byte("junk"), 0o600)); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := diff.OpenBase(t.Context(), r.dir, "HEAD"); err == nil || !strings.Contains(err.Error(), "git fsck") {
+		t.Errorf("it says %v", err)
+	}
 }
 
 // A tree may have any names and links: nothing is written beside the scratch

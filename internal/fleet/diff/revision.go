@@ -21,6 +21,7 @@ import (
 	"github.com/go-git/go-git/v5/storage/filesystem"
 	"github.com/go-git/go-git/v5/storage/filesystem/dotgit"
 
+	"cloop.dev/cloop/internal/fleet"
 	"cloop.dev/cloop/internal/fleet/closure"
 )
 
@@ -78,25 +79,41 @@ func (r *repository) find() error {
 		return fmt.Errorf("%s is in no Git repository: run the command in a clone of the fleet repository", r.dir)
 	}
 	r.common = r.dot
-	if text, err := os.ReadFile(filepath.Join(r.dot, "commondir")); err == nil {
+	if text, err := fleet.ReadRegular(filepath.Join(r.dot, "commondir")); err == nil {
 		r.common = absoluteIn(r.dot, strings.TrimSpace(string(text)))
 	}
 	if !isGitDirectory(r.common) {
 		return fmt.Errorf("%s is no Git directory: run `git worktree repair`, or clone the repository again", r.common)
 	}
+	if err := r.regular(); err != nil {
+		return err
+	}
 	r.settings = gitconfig.New()
-	if text, err := os.ReadFile(filepath.Join(r.common, "config")); err == nil {
+	if text, err := fleet.ReadRegular(filepath.Join(r.common, "config")); err == nil {
 		// What cannot be read of it settles nothing here.
 		_ = gitconfig.NewDecoder(bytes.NewReader(text)).Decode(r.settings)
 	}
 	return nil
 }
 
+// regular refuses a Git directory in which something else stands for a file, such as
+// a FIFO: whoever opens that waits for ever.
+func (r *repository) regular() error {
+	for _, name := range []string{"HEAD", "config", "packed-refs", "shallow", "commondir", "config.worktree", "FETCH_HEAD", "objects/info/alternates"} {
+		for _, dir := range []string{r.dot, r.common} {
+			if info, err := os.Stat(filepath.Join(dir, name)); err == nil && !info.Mode().IsRegular() {
+				return fmt.Errorf("%s is no regular file: clone the repository again", filepath.Join(dir, name))
+			}
+		}
+	}
+	return nil
+}
+
 // follow reads a .git that is a file: that of a second work tree or a submodule.
 func (r *repository) follow() error {
-	text, err := os.ReadFile(r.dot)
+	text, err := fleet.ReadRegular(r.dot)
 	if err != nil {
-		return fmt.Errorf("find the repository: %w", err)
+		return fmt.Errorf("find the repository: %w: clone it again", err)
 	}
 	target, ok := strings.CutPrefix(strings.TrimSpace(string(text)), "gitdir: ")
 	if !ok {
@@ -145,7 +162,7 @@ func Sparse(dir string) bool {
 
 func (r *repository) sparse() bool {
 	sparse := r.settings.Section("core").Option("sparsecheckout")
-	if text, err := os.ReadFile(filepath.Join(r.dot, "config.worktree")); err == nil {
+	if text, err := fleet.ReadRegular(filepath.Join(r.dot, "config.worktree")); err == nil {
 		own := gitconfig.New()
 		if gitconfig.NewDecoder(bytes.NewReader(text)).Decode(own) == nil && own.Section("core").HasOption("sparsecheckout") {
 			sparse = own.Section("core").Option("sparsecheckout")
@@ -202,7 +219,7 @@ func (r *repository) resolve(ctx context.Context, revision string) (string, erro
 
 // fetched is the commit that was fetched last; empty where none was.
 func (r *repository) fetched() string {
-	text, err := os.ReadFile(filepath.Join(r.dot, "FETCH_HEAD"))
+	text, err := fleet.ReadRegular(filepath.Join(r.dot, "FETCH_HEAD"))
 	if err != nil {
 		return ""
 	}
@@ -332,7 +349,10 @@ func (r *repository) absent(base string, err error) error {
 	case errors.Is(err, closure.ErrTooLarge):
 		return fmt.Errorf("read %s: %w: move what is no fleet definition to another repository", base, err)
 	}
-	return fmt.Errorf("read %s: %w", base, err)
+	if where := (*fs.PathError)(nil); errors.As(err, &where) || errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
+		return fmt.Errorf("read %s: %w", base, err)
+	}
+	return fmt.Errorf("read %s: %w: the clone is damaged: run `git fsck`, or clone the repository again", base, err)
 }
 
 func (r *repository) partial() bool {
