@@ -105,6 +105,8 @@ func addPoolSync(mgr ctrl.Manager, opts Options, recorder record.EventRecorder, 
 		Watches(&v1alpha1.PoolSync{}, handler.EnqueueRequestsFromMapFunc(r.dependents), builder.WithPredicates(readinessMoved())).
 		Watches(&v1alpha1.PoolSync{}, r.waiters(opts.Namespace), builder.WithPredicates(readinessMoved())).
 		Watches(newPool(), r.waiters(opts.Namespace), builder.WithPredicates(readyChanged())).
+		// A HubPool goes once its hub has carried out its deletion policy.
+		Watches(&v1alpha1.HubPool{}, handler.EnqueueRequestsFromMapFunc(syncsOf(opts.Namespace)), builder.WithPredicates(definitionChanged())).
 		Watches(newPool(), handler.EnqueueRequestsFromMapFunc(syncsOf(opts.Namespace)), builder.WithPredicates(definitionChanged())).
 		WithOptions(controller.Options{
 			MaxConcurrentReconciles: syncsAtOnce,

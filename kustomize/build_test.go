@@ -22,8 +22,8 @@ import (
 
 func TestEveryFolderBuilds(t *testing.T) {
 	for folder, want := range map[string]int{
-		"crd": 3, "rbac": 10, "rbac/executor": 3, "rbac/fleet": 7,
-		"controller": 3, "controller/executor": 1, "controller/fleet": 2, "default": 18,
+		"crd": 3, "rbac": 12, "rbac/executor": 3, "rbac/fleet": 9,
+		"controller": 3, "controller/executor": 1, "controller/fleet": 2, "default": 20,
 	} {
 		t.Run(folder, func(t *testing.T) {
 			if got := build(t, folder).Size(); got != want {
@@ -157,6 +157,9 @@ func TestRolesStayApart(t *testing.T) {
 					if group+"/"+resource == "/namespaces" && slices.Equal(rule.Verbs, []string{"get"}) {
 						continue // to see which are being deleted
 					}
+					if object.GetName() == "cloop-fleet-credential-writer" && group+"/"+resource == "/secrets" {
+						continue // of what the HubPool controller mints, never of what an overlay brings
+					}
 					if object.GetKind() == "ClusterRole" && !slices.Contains(applicable, group+"/"+resource) {
 						t.Errorf("%s grants %s/%s, which no overlay may bring", role.Name, group, resource)
 					}
@@ -168,8 +171,8 @@ func TestRolesStayApart(t *testing.T) {
 
 func TestRolesMoveToOtherNamespaces(t *testing.T) {
 	objects := roles(t, Namespaces{Executor: "gpu", Fleet: "git"})
-	if len(objects) != 10 {
-		t.Errorf("%d objects, want 10", len(objects))
+	if len(objects) != 12 {
+		t.Errorf("%d objects, want 12", len(objects))
 	}
 	for _, object := range objects {
 		text, err := yaml.Marshal(object.Object)

@@ -264,7 +264,7 @@ func (s *System) arguments(part string) []string {
 	case executorPart:
 		return append(s.controllerArguments(part, "executorpool", PoolNamespace), "--runner-image", runnerImage)
 	case fleetPart:
-		return s.controllerArguments(part, "poolsync", FleetNamespace)
+		return s.controllerArguments(part, "poolsync,hubpool", FleetNamespace)
 	case nodePart:
 		return []string{"dev", "node", "--name", NodeName, "--node-dir", s.path("node"), "--kubeconfig", s.Kubeconfig}
 	}
