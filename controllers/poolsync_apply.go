@@ -162,7 +162,7 @@ func (p *syncPass) shortfall() *stageError {
 	}
 	kept := ""
 	if p.kept > 0 {
-		kept = fmt.Sprintf("; %s that Git lacks %s kept until all of it is", count.Of(p.kept, "object"), count.Is(p.kept))
+		kept = fmt.Sprintf("; %s that Git lacks %s kept until what is new is applied", count.Of(p.kept, "object"), count.Is(p.kept))
 	}
 	message := fmt.Sprintf("applied %d of %s of %s%s", max(0, p.target.total()-len(held)-len(refused)), count.Of(p.target.total(), "object"), p.target.revision, kept)
 	if len(refused) > 0 {

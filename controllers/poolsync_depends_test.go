@@ -107,11 +107,13 @@ func TestWhatADependencyLacks(t *testing.T) {
 		change func(*v1alpha1.PoolSync)
 		want   string
 	}{
-		"nothing":             {func(*v1alpha1.PoolSync) {}, ""},
-		"to stay":             {func(o *v1alpha1.PoolSync) { o.DeletionTimestamp = &metav1.Time{} }, "is being deleted"},
-		"a look":              {func(o *v1alpha1.PoolSync) { o.Status.Conditions = nil }, "was not looked at since its spec changed"},
-		"a look at its spec":  {func(o *v1alpha1.PoolSync) { o.Generation++ }, "was not looked at since its spec changed"},
-		"to be Ready":         {func(o *v1alpha1.PoolSync) { o.Status.Conditions[0].Status, o.Status.Conditions[0].Reason = metav1.ConditionFalse, "Bad" }, "is not Ready (Bad)"},
+		"nothing":            {func(*v1alpha1.PoolSync) {}, ""},
+		"to stay":            {func(o *v1alpha1.PoolSync) { o.DeletionTimestamp = &metav1.Time{} }, "is being deleted"},
+		"a look":             {func(o *v1alpha1.PoolSync) { o.Status.Conditions = nil }, "was not looked at since its spec changed"},
+		"a look at its spec": {func(o *v1alpha1.PoolSync) { o.Generation++ }, "was not looked at since its spec changed"},
+		"to be Ready": {func(o *v1alpha1.PoolSync) {
+			o.Status.Conditions[0].Status, o.Status.Conditions[0].Reason = metav1.ConditionFalse, "Bad"
+		}, "is not Ready (Bad)"},
 		"the revision":        {func(o *v1alpha1.PoolSync) { o.Status.LastAppliedRevision = "main@sha1:a" }, "has not applied main@sha1:b yet but main@sha1:a"},
 		"any revision":        {func(o *v1alpha1.PoolSync) { o.Status.LastAppliedRevision = "" }, "has not applied main@sha1:b yet but nothing"},
 		"it, of another repo": {func(o *v1alpha1.PoolSync) { o.Spec.Source.Git.URL, o.Status.LastAppliedRevision = "https://other", "x" }, ""},

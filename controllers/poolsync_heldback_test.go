@@ -16,16 +16,16 @@ func TestABadPoolIsHeldBackAlone(t *testing.T) {
 	s := newSyncStage(t, overlay("gpu", "batch", "docs"))
 	s.poolSync()
 	good := s.ready(v1alpha1.ReasonReconciliationSucceeded)
-	change := overlay("gpu", "batch", "extra")
+	change := overlay("gpu", "batch", "docs", "extra")
 	change["pools/gpu.yaml"] = poolFile("gpu", -1)
 	change["pools/batch.yaml"] = poolFile("batch", 6)
-	change["pools/docs.yaml"] = fleettest.Removed
+	change["pools/docs.yaml"] = poolFile("docs", 4)
 	_, sync := s.push(change)
 	ready := condition(sync, v1alpha1.ConditionReady)
 	if ready.Status != metav1.ConditionFalse || ready.Reason != string(v1alpha1.ReasonValidationFailed) || condition(sync, v1alpha1.ConditionStalled).Status != metav1.ConditionTrue {
 		t.Errorf("Ready is %+v", ready)
 	}
-	for _, want := range []string{"applied 3 of 4 objects", "1 object that Git lacks is kept", "held back:", "pools/gpu.yaml", "spec.maxRunners"} {
+	for _, want := range []string{"applied 4 of 5 objects", "held back:", "pools/gpu.yaml", "spec.maxRunners"} {
 		if !strings.Contains(ready.Message, want) {
 			t.Errorf("%q does not say %q", ready.Message, want)
 		}
@@ -59,11 +59,26 @@ func TestABadPoolIsHeldBackAlone(t *testing.T) {
 		t.Errorf("the inventory is %s", names)
 	}
 
+	// What is gone may have been renamed to what is new and held back.
+	change = overlay("gpu", "batch", "extra", "manuals")
+	change["pools/gpu.yaml"], change["pools/docs.yaml"], change["pools/manuals.yaml"] = poolFile("gpu", 5), fleettest.Removed, poolFile("manuals", -1)
+	_, sync = s.push(change)
+	if message := condition(sync, v1alpha1.ConditionReady).Message; !strings.Contains(message, "1 object that Git lacks is kept until what is new is applied") || !s.hasPool("docs") {
+		t.Errorf("docs is there: %t; Ready says %q", s.hasPool("docs"), message)
+	}
+	// What is there and held back is nothing's new name.
+	delete(change, "pools/docs.yaml")
+	change["pools/gpu.yaml"], change["pools/manuals.yaml"] = poolFile("gpu", -1), poolFile("manuals", 4)
+	_, sync = s.push(change)
+	s.until("what Git lacks is gone", func() bool { return !s.hasPool("docs") && s.hasPool("manuals") })
+	if s.pool("gpu").Spec.MaxRunners != 5 {
+		t.Errorf("gpu has %d runners", s.pool("gpu").Spec.MaxRunners)
+	}
+
 	_, sync = s.push(map[string]string{"pools/gpu.yaml": poolFile("gpu", 5)})
 	if ready := condition(sync, v1alpha1.ConditionReady); ready.Status != metav1.ConditionTrue || s.pool("gpu").Spec.MaxRunners != 5 {
 		t.Errorf("after the repair: %+v", ready)
 	}
-	s.until("what Git lacks is gone", func() bool { return !s.hasPool("docs") })
 	if revision := s.get().Status.LastAppliedRevision; revision == good.Status.LastAppliedRevision {
 		t.Errorf("%s counts as applied last", revision)
 	}

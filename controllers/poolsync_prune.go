@@ -66,7 +66,7 @@ func (r *poolSyncReconciler) prune(ctx context.Context, p *syncPass) *stageError
 	if len(doomed) == 0 || !p.fresh() {
 		return nil
 	}
-	if len(held)+len(p.refusals()) > 0 {
+	if p.lacksNew(held) {
 		// What replaces it may be among what is not applied.
 		p.kept = len(doomed)
 		return nil
@@ -78,6 +78,18 @@ func (r *poolSyncReconciler) prune(ctx context.Context, p *syncPass) *stageError
 		return transient(v1alpha1.ReasonPruneFailed, err)
 	}
 	return nil
+}
+
+// lacksNew says whether an object of the build is not there at all because it is held
+// back or refused: what the build lacks may have been renamed to it.
+func (p *syncPass) lacksNew(held map[objectID]bool) bool {
+	known := idsOf(p.status.Inventory)
+	for id := range held {
+		if !known[id] {
+			return true
+		}
+	}
+	return slices.ContainsFunc(p.sights, func(s *sight) bool { return s.refused != nil && s.present() == nil })
 }
 
 // deleteInOrder deletes ExecutorPools, and what stands beside them in a namespace

@@ -38,7 +38,7 @@ type syncStage struct {
 	clock clock.PassiveClock
 	// webhookAddr is where forges tell of pushes; empty: nowhere.
 	webhookAddr string
-	stop  func()
+	stop        func()
 }
 
 const fleetRepository = "fleet"

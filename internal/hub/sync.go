@@ -338,6 +338,9 @@ func (f *follower) sync(ctx context.Context, record *hubv1.Sync) (string, error)
 	return f.message(found, by, applied), nil
 }
 
+// maxNamed bounds how many pools a message names.
+const maxNamed = 5
+
 // maxHeldBack bounds how many documents a sync's record lists that are held back.
 const maxHeldBack = 200
 
@@ -367,6 +370,9 @@ func (f *follower) partly(revision string, applied store.Applied) error {
 	what := ""
 	if len(problems) > 0 {
 		what = "; held back: " + strings.Join(problems, "; ")
+	}
+	if n := len(applied.Kept); n > 0 {
+		what += fmt.Sprintf("; %s that Git lacks %s kept until what is new is applied: %s", count.Of(n, "pool"), count.Is(n), strings.Join(count.First(applied.Kept, maxNamed), ", "))
 	}
 	if len(f.besides) > 0 {
 		what += "; not applied by the hub, and not sound: " + strings.Join(f.besides, "; ")

@@ -44,6 +44,9 @@ type Applied struct {
 	Revoked []string
 	// HeldBack are the documents that were not applied, in order.
 	HeldBack []hubv1.HeldBack
+	// Kept names pools whose document is gone and that stay, because a document of a
+	// new name is held back: they may have been renamed to it.
+	Kept []string
 }
 
 // committer is who applies documents: the actor of the audit trail, and the
@@ -55,8 +58,8 @@ func actorOf(owner string) string { return "sync:" + owner }
 
 // ApplyDocuments makes the hub's pools what a sync's documents say, in one
 // transaction. A document that may not be applied is held back alone. A pool of the
-// sync whose document is gone is drained or let go, as its last definition says; one
-// whose document is held back is not gone. A pool that is not the sync's becomes so
+// sync whose document is gone is drained or let go, as its last definition says, unless
+// a document of a new name is held back; one whose document is held back is not gone. A pool that is not the sync's becomes so
 // only where it is within the ceiling as it is.
 func (s *Store) ApplyDocuments(ctx context.Context, sync string, allow hubv1.Ceiling, documents []PoolDocument) (out Applied, err error) {
 	err = s.update(ctx, func(tx *Tx) error {
@@ -313,7 +316,8 @@ func (tx *Tx) gitCordon(actor string, pool poolRow, reason *string) error {
 	return tx.audit(record{actor: actor, action: action, pool: pool.ID, object: pool.ID, state: string(pool.State), detail: detail})
 }
 
-// absences carries out the deletion policy of pools that lost their document.
+// absences carries out the deletion policy of pools that lost their document, unless
+// what replaces them may be held back.
 func (c *commit) absences() error {
 	var gone []string
 	for name, pool := range c.owned {
@@ -322,7 +326,12 @@ func (c *commit) absences() error {
 		}
 	}
 	slices.Sort(gone)
+	keep := slices.ContainsFunc(c.out.HeldBack, func(held hubv1.HeldBack) bool { _, known := c.owned[held.Pool]; return !known })
 	for _, name := range gone {
+		if keep && c.owned[name].State == hubv1.PoolActive {
+			c.out.Kept = append(c.out.Kept, name)
+			continue
+		}
 		if err := c.tx.absent(c.by, c.owned[name], &c.out); err != nil {
 			return err
 		}

@@ -97,6 +97,15 @@ func testAHeldBackDocumentIsNotGone(t *testing.T) {
 	if w.poolOf(t, "two").MaxRunners != 4 || w.poolOf(t, "three").State != hubv1.PoolRevoked {
 		t.Error("the others did not land")
 	}
+	// What is new and held back may be what is gone.
+	held.Name = "other"
+	applied = w.apply(t, "fleet", held, written("fleet", "one", 1, "Revoke"))
+	if two := w.poolOf(t, "two"); !slices.Equal(applied.Kept, []string{"two"}) || two.Source == nil || two.State != hubv1.PoolActive {
+		t.Errorf("applied as %+v, and what is gone is %+v", applied, two)
+	}
+	if applied = w.apply(t, "fleet", written("fleet", "other", 1, "Orphan"), written("fleet", "one", 1, "Revoke")); !slices.Equal(applied.Orphaned, []string{"two"}) || len(applied.Kept) > 0 {
+		t.Errorf("in the end applied as %+v", applied)
+	}
 }
 
 func TestAPoolIsRenamed(t *testing.T) { both(t, testAPoolIsRenamed) }
