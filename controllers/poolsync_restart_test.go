@@ -40,9 +40,12 @@ func TestRestartGuardsWhatWasAppliedLast(t *testing.T) {
 		reason v1alpha1.Reason
 	}{
 		"HEAD is refused": {func(s *syncStage) {
-			s.push(map[string]string{"pools/gpu.yaml": poolFile("gpu", 4, "minRunners: 5"), "pools/batch.yaml": poolFile("batch", 6)})
+			s.push(map[string]string{".cloop/rules.cue": "rules: [", "pools/gpu.yaml": poolFile("gpu", 6), "pools/batch.yaml": poolFile("batch", 6)})
 		}, v1alpha1.ReasonValidationFailed},
-		"HEAD is refused and the clone is gone": {func(s *syncStage) {
+		"a pool is held back": {func(s *syncStage) {
+			s.push(map[string]string{"pools/gpu.yaml": poolFile("gpu", 4, "minRunners: 5")})
+		}, v1alpha1.ReasonValidationFailed},
+		"a pool is held back and the clone is gone": {func(s *syncStage) {
 			s.push(map[string]string{"pools/gpu.yaml": poolFile("gpu", 4, "minRunners: 5")})
 			s.cache = t.TempDir()
 		}, v1alpha1.ReasonValidationFailed},

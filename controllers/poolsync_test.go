@@ -64,15 +64,16 @@ func TestSyncAppliesAnOverlay(t *testing.T) {
 	s.until("an Event tells of it", func() bool { return len(s.events(v1alpha1.ReasonReconciliationSucceeded)) == 1 })
 }
 
+// A commit with a problem that is no object's says all of them and changes nothing.
 func TestBadCommitChangesNothingAndARevertHeals(t *testing.T) {
 	s := newSyncStage(t, overlay("gpu", "batch"))
 	s.poolSync()
 	good := s.ready(v1alpha1.ReasonReconciliationSucceeded)
 	before := s.pool("batch")
 
-	bad, sync := s.push(map[string]string{"pools/gpu.yaml": poolFile("gpu", 4, "minRunners: 5"), "pools/batch.yaml": poolFile("batch", 6)})
+	bad, sync := s.push(map[string]string{".cloop/rules.cue": "rules: [", "pools/gpu.yaml": poolFile("gpu", 4, "minRunners: 5"), "pools/batch.yaml": poolFile("batch", 6)})
 	ready := condition(sync, v1alpha1.ConditionReady)
-	if ready.Reason != string(v1alpha1.ReasonValidationFailed) || !strings.Contains(ready.Message, "pools/gpu.yaml:10:") || !strings.Contains(ready.Message, "[cel]") {
+	if ready.Reason != string(v1alpha1.ReasonValidationFailed) || !strings.Contains(ready.Message, "pools/gpu.yaml:10:") || !strings.Contains(ready.Message, "[cel]") || !strings.Contains(ready.Message, ".cloop/rules.cue:1:") {
 		t.Errorf("Ready is %s: %s", ready.Reason, ready.Message)
 	}
 	if got := kstatus(t, sync); got != status.FailedStatus {
@@ -103,7 +104,7 @@ func TestBadCommitChangesNothingAndARevertHeals(t *testing.T) {
 		t.Errorf("Ready is %s after the edit", reason)
 	}
 
-	reverted, sync := s.push(map[string]string{"pools/gpu.yaml": poolFile("gpu", 4), "pools/batch.yaml": poolFile("batch", 4)})
+	reverted, sync := s.push(map[string]string{".cloop/rules.cue": fleettest.Removed, "pools/gpu.yaml": poolFile("gpu", 4), "pools/batch.yaml": poolFile("batch", 4)})
 	if ready := condition(sync, v1alpha1.ConditionReady); ready.Status != metav1.ConditionTrue || !strings.HasSuffix(sync.Status.LastAppliedRevision, reverted) {
 		t.Errorf("after the revert %s: %+v", sync.Status.LastAppliedRevision, ready)
 	}

@@ -326,7 +326,10 @@ func TestAnIgnoredKindIsNotApplied(t *testing.T) {
 	}
 	b := &build{path: "clusters/dev", byID: map[objectID]*unstructured.Unstructured{}}
 	r := &poolSyncReconciler{validator: validator}
-	if err := r.render(t.Context(), &v1alpha1.PoolSync{}, fleet.NewBuilder(validator), dir, b, nil); err == nil || !strings.Contains(err.message(), "[kind-not-applied]") {
-		t.Errorf("the error is %v", err)
+	if err := r.render(t.Context(), &v1alpha1.PoolSync{}, fleet.NewBuilder(validator), dir, b, nil); err != nil {
+		t.Fatal(err.message())
+	}
+	if secret := (objectID{kind: "Secret", name: "s"}); !b.held[secret] || b.byID[secret] != nil || len(b.problems) != 1 || b.problems[0].Rule != fleet.RuleKindNotApplied {
+		t.Errorf("held back are %v for %v", b.held, b.problems)
 	}
 }
