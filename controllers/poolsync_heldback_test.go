@@ -69,7 +69,7 @@ func TestABadPoolIsHeldBackAlone(t *testing.T) {
 	// What is there and held back is nothing's new name.
 	delete(change, "pools/docs.yaml")
 	change["pools/gpu.yaml"], change["pools/manuals.yaml"] = poolFile("gpu", -1), poolFile("manuals", 4)
-	_, sync = s.push(change)
+	s.push(change)
 	s.until("what Git lacks is gone", func() bool { return !s.hasPool("docs") && s.hasPool("manuals") })
 	if s.pool("gpu").Spec.MaxRunners != 5 {
 		t.Errorf("gpu has %d runners", s.pool("gpu").Spec.MaxRunners)
