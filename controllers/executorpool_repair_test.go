@@ -24,7 +24,7 @@ func TestConvergesAfterACrashBetweenMintAndPod(t *testing.T) {
 	key := pool.KeyPrefix(string(p.UID)) + "dead-0"
 	s.hub.change(func() {
 		s.hub.starts++
-		s.hub.runners = append(s.hub.runners, &fakeRunner{token: "cloop_run1_lost", PoolRunner: hubv1.PoolRunner{
+		s.hub.runners = append(s.hub.runners, &fakeRunner{token: "cloop_run1_lost", credential: s.hub.credential, PoolRunner: hubv1.PoolRunner{
 			ID: "runner-0", Key: key, State: hubv1.RunnerStarting, CreatedAt: time.Now(),
 		}})
 	})
@@ -48,7 +48,7 @@ func TestCollectsOrphans(t *testing.T) {
 	// A Secret without a Pod, and a Pod whose runner the hub has retired.
 	s.create(podspec.Secret(podspec.Runner{Pool: p, ID: "runner-x", Key: pool.KeyPrefix(string(p.UID)) + "x-0", AnchorUID: p.UID}, testToken("cloop_run1_x")))
 	s.hub.change(func() {
-		s.hub.runners = append(s.hub.runners, &fakeRunner{PoolRunner: hubv1.PoolRunner{ID: "runner-y", Key: "y-key-00", State: hubv1.RunnerRetired}})
+		s.hub.runners = append(s.hub.runners, &fakeRunner{credential: s.hub.credential, PoolRunner: hubv1.PoolRunner{ID: "runner-y", Key: "y-key-00", State: hubv1.RunnerRetired}})
 	})
 	s.create(podspec.Pod(podspec.Runner{Pool: p, Image: "image", ID: "runner-y", Key: "y-key-00", AnchorUID: p.UID}))
 	s.until("both are gone", func() bool { return len(s.pods())+len(s.secrets()) == 0 })
@@ -59,7 +59,7 @@ func TestGivesBackARunnerThatIsNotWanted(t *testing.T) {
 	s := newStage(t, 4)
 	p := s.pool()
 	s.hub.change(func() {
-		s.hub.runners = append(s.hub.runners, &fakeRunner{PoolRunner: hubv1.PoolRunner{
+		s.hub.runners = append(s.hub.runners, &fakeRunner{credential: s.hub.credential, PoolRunner: hubv1.PoolRunner{
 			ID: "runner-z", Key: pool.KeyPrefix(string(p.UID)) + "z-0", State: hubv1.RunnerStarting, CreatedAt: time.Now(),
 		}})
 	})
