@@ -165,7 +165,7 @@ func TestRequiredNamesAreFields(t *testing.T) {
 func TestColumnsAndNames(t *testing.T) {
 	want := map[string]string{
 		v1alpha1.ExecutorPoolKind: "DESIRED RUNNERS BUSY IDLE QUEUED READY (VOLUMES) AGE: xpool cloop",
-		v1alpha1.HubPoolKind:      "MAX HARNESS (DELETION) AGE: hpool cloop",
+		v1alpha1.HubPoolKind:      "MAX HARNESS (DELETION) READY (REASON) AGE: hpool cloop",
 		v1alpha1.PoolSyncKind:     "READY STATUS REVISION (SUSPENDED) AGE: psync cloop",
 	}
 	for _, crd := range mustCRDs(t) {
@@ -201,9 +201,11 @@ func TestCRDYAMLIsTheDefinitions(t *testing.T) {
 
 // The constants that a status carries are those that the definition allows.
 func TestEnumsAreTheConstants(t *testing.T) {
+	causes := []string{v1alpha1.DriftCommitNotApplied, v1alpha1.DriftClusterEdited, v1alpha1.DriftHubEdited, v1alpha1.DriftBreakGlass, v1alpha1.DriftConverging, v1alpha1.DriftRuleBroken}
 	want := map[string][]string{
-		"ExecutorPool status.drift[].cause":           {v1alpha1.DriftCommitNotApplied, v1alpha1.DriftClusterEdited, v1alpha1.DriftHubEdited, v1alpha1.DriftConverging, v1alpha1.DriftRuleBroken},
-		"PoolSync status.drift[].cause":               {v1alpha1.DriftCommitNotApplied, v1alpha1.DriftClusterEdited, v1alpha1.DriftHubEdited, v1alpha1.DriftConverging, v1alpha1.DriftRuleBroken},
+		"HubPool status.drift[].cause":                causes,
+		"ExecutorPool status.drift[].cause":           causes,
+		"PoolSync status.drift[].cause":               causes,
 		"PoolSync spec.drift.mode":                    {v1alpha1.DriftCorrect, v1alpha1.DriftReport},
 		"PoolSync spec.sourceRef.kind":                {v1alpha1.SourceGitRepository, v1alpha1.SourceOCIRepository, v1alpha1.SourceBucket},
 		"PoolSync spec.source.git.verify.mode":        {v1alpha1.VerifyHead, v1alpha1.VerifyTag, v1alpha1.VerifyTagAndHead},
