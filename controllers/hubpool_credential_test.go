@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/http"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -274,19 +275,30 @@ var errKilled = errors.New("killed")
 // deadline kills a process at its n-th change: before it is made, or after it was
 // made and before the answer came. From then on nothing of it arrives anywhere.
 type deadline struct {
-	left  int
 	after bool
-	dead  bool
-	// done lists the changes.
-	done []string
+
+	mu   sync.Mutex // guards what follows: the hub's changes are met as it serves them
+	left int
+	dead bool
+	// done counts the changes.
+	done int
+}
+
+// stands says whether the process is dead, and how many changes it has begun.
+func (d *deadline) stands() (dead bool, done int) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.dead, d.done
 }
 
 // change says whether a change is made, and whether its answer arrives.
-func (d *deadline) change(what string) (made, answered bool) {
+func (d *deadline) change() (made, answered bool) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
 	if d.dead {
 		return false, false
 	}
-	d.done = append(d.done, what)
+	d.done++
 	d.left--
 	d.dead = d.left == 0
 	return !d.dead || d.after, !d.dead
@@ -299,8 +311,8 @@ func (s *hubStage) through(d *deadline) client.Client {
 	if err != nil {
 		s.t.Fatal(err)
 	}
-	do := func(what string, change func() error) error {
-		made, answered := d.change(what)
+	do := func(change func() error) error {
+		made, answered := d.change()
 		if made {
 			if err := change(); err != nil {
 				return err
@@ -313,16 +325,16 @@ func (s *hubStage) through(d *deadline) client.Client {
 	}
 	return interceptor.NewClient(base, interceptor.Funcs{
 		Create: func(ctx context.Context, c client.WithWatch, o client.Object, opts ...client.CreateOption) error {
-			return do(fmt.Sprintf("create %T", o), func() error { return c.Create(ctx, o, opts...) })
+			return do(func() error { return c.Create(ctx, o, opts...) })
 		},
 		Delete: func(ctx context.Context, c client.WithWatch, o client.Object, opts ...client.DeleteOption) error {
-			return do(fmt.Sprintf("delete %T", o), func() error { return c.Delete(ctx, o, opts...) })
+			return do(func() error { return c.Delete(ctx, o, opts...) })
 		},
 		Patch: func(ctx context.Context, c client.WithWatch, o client.Object, p client.Patch, opts ...client.PatchOption) error {
-			return do(fmt.Sprintf("patch %T", o), func() error { return c.Patch(ctx, o, p, opts...) })
+			return do(func() error { return c.Patch(ctx, o, p, opts...) })
 		},
 		SubResourcePatch: func(ctx context.Context, c client.Client, sub string, o client.Object, p client.Patch, opts ...client.SubResourcePatchOption) error {
-			return do(fmt.Sprintf("patch %T/%s", o, sub), func() error { return c.SubResource(sub).Patch(ctx, o, p, opts...) })
+			return do(func() error { return c.SubResource(sub).Patch(ctx, o, p, opts...) })
 		},
 	})
 }
@@ -380,27 +392,34 @@ func TestAKilledHubPoolControllerLeavesNothingBehind(t *testing.T) {
 func (s *hubStage) untilKilled(at int, after bool) bool {
 	d := &deadline{left: at, after: after}
 	mutates := func(r *http.Request) bool { return r.Method != http.MethodGet }
-	answered := true
+	var lost sync.Map // request → its answer does not arrive
 	s.hub.meets(func(_ http.ResponseWriter, r *http.Request) bool {
-		var made bool
-		answered = true
 		if mutates(r) {
-			if made, answered = d.change(r.Method + " " + r.URL.Path); !made {
+			made, answered := d.change()
+			if !made {
 				panic(http.ErrAbortHandler)
+			}
+			if !answered {
+				lost.Store(r, true)
 			}
 		}
 		return false
 	})
-	s.hub.loses(func(*http.Request) bool { return !answered })
+	s.hub.loses(func(r *http.Request) bool { _, is := lost.Load(r); return is })
 	s.restartWith(s.through(d))
-	for done := -1; !d.dead && done != len(d.done) && len(d.done) < 100; {
-		done = len(d.done)
+	for before := -1; ; {
+		dead, done := d.stands()
+		if dead || done == before || done >= 100 {
+			break
+		}
+		before = done
 		_, _ = s.r.Reconcile(s.ctx, s.request()) // what becomes of it is seen in the end
 		s.useWhatThereIs()
 	}
 	s.hub.meets(nil)
 	s.hub.loses(nil)
-	return d.dead
+	dead, _ := d.stands()
+	return dead
 }
 
 // settle has the next process come to rest.

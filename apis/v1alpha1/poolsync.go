@@ -1,6 +1,7 @@
 package v1alpha1
 
 import (
+	"cmp"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -110,6 +111,16 @@ type SubstituteReference struct {
 	Name string `json:"name"`
 	// Optional goes on without the object if it does not exist.
 	Optional bool `json:"optional,omitempty"`
+}
+
+// ReadsFrom is what a PoolSync reads, for people: the repository's URL, or a source of
+// Flux as "KIND NAMESPACE/NAME".
+func (s *PoolSync) ReadsFrom() string {
+	from := s.Spec.SourceRef
+	if from == nil {
+		return s.Spec.Source.Git.URL
+	}
+	return from.Kind + " " + cmp.Or(from.Namespace, s.Namespace) + "/" + from.Name
 }
 
 // PoolSyncSource is where the repository is.

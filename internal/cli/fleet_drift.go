@@ -159,7 +159,7 @@ func withGit(ctx context.Context, live fleet.DriftInput, dir, revision string) (
 		}
 		for _, sync := range cluster.Syncs {
 			who := fmt.Sprintf("PoolSync %s/%s of cluster %s applies", sync.Namespace, sync.Name, cluster.Name)
-			rendered, err := renderSynced(ctx, dir, synced{who, sync.Spec.Source.Git.URL, sync.Spec.Path, cluster.Variables[sync.Namespace+"/"+sync.Name]})
+			rendered, err := renderSynced(ctx, dir, synced{who, sync.ReadsFrom(), sync.Spec.Path, cluster.Variables[sync.Namespace+"/"+sync.Name]})
 			if err != nil {
 				return input, err
 			}

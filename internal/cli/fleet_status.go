@@ -126,7 +126,7 @@ func hubSyncStatus(sync hubv1.Sync) syncStatus {
 func poolSyncStatus(cluster string, sync v1alpha1.PoolSync) syncStatus {
 	status := syncStatus{
 		Surface: "cluster " + cluster, Name: sync.Namespace + "/" + sync.Name,
-		Repository: sync.Spec.Source.Git.URL, Path: sync.Spec.Path, Ready: string(metav1.ConditionUnknown),
+		Repository: sync.ReadsFrom(), Path: sync.Spec.Path, Ready: string(metav1.ConditionUnknown),
 		LastAppliedRevision: sync.Status.LastAppliedRevision, LastAttemptedRevision: sync.Status.LastAttemptedRevision,
 		Suspended: sync.SuspendedAt(time.Now()),
 	}

@@ -299,6 +299,10 @@ func TestFleetStatus(t *testing.T) {
 	if got.code != 1 || !strings.Contains(got.stdout, `"healthy": false`) || !strings.Contains(got.stdout, `"drift": 1`) {
 		t.Errorf("with drift: exit code %d, stdout %s", got.code, got.stdout)
 	}
+	cluster.syncs[0].Spec.Source, cluster.syncs[0].Spec.SourceRef = v1alpha1.PoolSyncSource{}, &v1alpha1.SourceReference{Kind: v1alpha1.SourceGitRepository, Name: "pools"}
+	if got := cloop(t, "fleet", "status", "--cluster", "eu", "-o", "json"); !strings.Contains(got.stdout, `"repository": "GitRepository cloop-fleet/pools"`) {
+		t.Errorf("of a source of Flux it says %s", got.stdout)
+	}
 }
 
 func TestFleetReconcileWaitsForBothSurfaces(t *testing.T) {
