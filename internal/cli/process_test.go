@@ -1,12 +1,13 @@
 package cli_test
 
 import (
+	"bytes"
 	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
 	"sync"
-	"syscall"
 	"testing"
 	"time"
 
@@ -58,8 +59,26 @@ type process struct {
 	// processor is the time of all processors, which a busy machine changes less
 	// than the time that passed.
 	processor time.Duration
-	// resident is the most memory that it had, in bytes.
+	// resident is the most memory that it had, in bytes, as it was last looked at.
 	resident int64
+}
+
+// looks is how often a process is looked at.
+const looks = 10 * time.Millisecond
+
+// highWater is the most memory that a process has had so far, in bytes; 0: it is
+// gone. What the system tells in the end begins with the memory of the process that
+// started it.
+func highWater(pid int) int64 {
+	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
+	if err != nil {
+		return 0
+	}
+	var kib int64
+	if _, rest, ok := strings.Cut(string(status), "VmHWM:"); ok {
+		_, _ = fmt.Sscan(rest, &kib)
+	}
+	return kib << 10
 }
 
 // runProcess runs the built binary in a directory.
@@ -71,13 +90,27 @@ func runProcess(tb testing.TB, dir string, args ...string) process {
 	}
 	command := exec.Command(binary, args...)
 	command.Dir = dir
-	printed, err := command.CombinedOutput()
-	state := command.ProcessState
-	if state == nil {
+	var printed bytes.Buffer
+	command.Stdout, command.Stderr = &printed, &printed
+	if err := command.Start(); err != nil {
 		tb.Fatalf("run %v: %v", args, err)
 	}
-	return process{
-		printed: string(printed), code: state.ExitCode(), processor: state.UserTime() + state.SystemTime(),
-		resident: state.SysUsage().(*syscall.Rusage).Maxrss << 10, // Linux counts it in KiB
+	ended := make(chan error, 1)
+	go func() { ended <- command.Wait() }()
+	tick := time.NewTicker(looks)
+	defer tick.Stop()
+	resident := int64(0)
+	for {
+		select {
+		case <-tick.C:
+			resident = max(resident, highWater(command.Process.Pid))
+			continue
+		case err := <-ended:
+			state := command.ProcessState
+			if state == nil {
+				tb.Fatalf("run %v: %v", args, err)
+			}
+			return process{printed: printed.String(), code: state.ExitCode(), processor: state.UserTime() + state.SystemTime(), resident: resident}
+		}
 	}
 }
