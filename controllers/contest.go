@@ -1,6 +1,10 @@
 package controllers
 
-import "time"
+import (
+	"time"
+
+	"k8s.io/apimachinery/pkg/api/equality"
+)
 
 // contest is how often something was corrected lately that somebody else keeps
 // changing.
@@ -17,6 +21,21 @@ const (
 	contestEnds     = 10 * time.Minute
 	contestSlowest  = time.Minute
 )
+
+// mayWrite says whether a status is written now. What the controller has to say is
+// written at once; what only takes back somebody else's edit, as long as that does not
+// come again and again. found is what the object has, wrote what the controller wrote
+// last. Where it is not written now, it says when it will be; zero: there is nothing to
+// write.
+func (c *contest) mayWrite(found, wrote, status any, now time.Time) (at time.Time, may bool) {
+	if equality.Semantic.DeepEqual(found, status) {
+		return time.Time{}, false
+	}
+	if !equality.Semantic.DeepEqual(wrote, status) {
+		return now, true
+	}
+	return c.enter(now)
+}
 
 // enter counts a correction that is about to be made. Where it is not time for
 // it yet, it says when it will be, and counts nothing.

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 
-	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -52,14 +51,11 @@ func (r *executorPoolReconciler) report(ctx context.Context, o *observation, pla
 // takes back somebody else's edit, as long as that does not come again and again.
 func (r *executorPoolReconciler) writeStatus(ctx context.Context, o *observation, changed *v1alpha1.ExecutorPool, result *outcome) error {
 	m := o.memory
-	if equality.Semantic.DeepEqual(o.found, changed.Status) {
-		return nil
-	}
-	if equality.Semantic.DeepEqual(*m.status, changed.Status) {
-		if at, may := m.contest.enter(r.clock.Now()); !may {
+	if at, may := m.contest.mayWrite(o.found, *m.status, changed.Status, r.clock.Now()); !may {
+		if !at.IsZero() {
 			result.comeBack(at.Sub(r.clock.Now()))
-			return nil
 		}
+		return nil
 	}
 	before := changed.DeepCopy()
 	before.Status = o.found

@@ -6,7 +6,6 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
-	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -205,19 +204,14 @@ func (r *hubPoolReconciler) announceTrouble(ctx context.Context, p *hubPoolPass)
 	}
 }
 
-// writeStatus writes the status where the object has another. What the controller
-// has to say is written at once; what only takes back somebody else's edit, as long
-// as that does not come again and again.
+// writeStatus writes the status where the object has another.
 func (r *hubPoolReconciler) writeStatus(ctx context.Context, p *hubPoolPass) error {
 	m := p.memory
-	if equality.Semantic.DeepEqual(p.found, *p.status) {
-		return nil
-	}
-	if equality.Semantic.DeepEqual(*m.status, *p.status) {
-		if at, may := m.contest.enter(r.clock.Now()); !may {
+	if at, may := m.contest.mayWrite(p.found, *m.status, *p.status, r.clock.Now()); !may {
+		if !at.IsZero() {
 			p.comeBack(at)
-			return nil
 		}
+		return nil
 	}
 	before, changed := p.pool.DeepCopy(), p.pool.DeepCopy()
 	before.Status, changed.Status = p.found, *p.status.DeepCopy()

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"strings"
 
-	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -163,19 +162,14 @@ func driftRemedy(mode string) string {
 // syncConditions are the conditions of a PoolSync.
 var syncConditions = []string{v1alpha1.ConditionReady, v1alpha1.ConditionReconciling, v1alpha1.ConditionStalled, v1alpha1.ConditionDrifted, v1alpha1.ConditionUnsupported}
 
-// writeStatus writes the status where the object has another. What the
-// controller has to say is written at once; what only takes back somebody else's
-// edit, as long as that does not come again and again.
+// writeStatus writes the status where the object has another.
 func (r *poolSyncReconciler) writeStatus(ctx context.Context, p *syncPass) error {
 	m := p.memory
-	if equality.Semantic.DeepEqual(p.found, *p.status) {
-		return nil
-	}
-	if equality.Semantic.DeepEqual(*m.status, *p.status) {
-		if at, may := m.contest.enter(r.clock.Now()); !may {
+	if at, may := m.contest.mayWrite(p.found, *m.status, *p.status, r.clock.Now()); !may {
+		if !at.IsZero() {
 			p.comeBack(at)
-			return nil
 		}
+		return nil
 	}
 	before := p.sync.DeepCopy()
 	before.Status = p.found
