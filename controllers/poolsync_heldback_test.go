@@ -19,7 +19,6 @@ func TestABadPoolIsHeldBackAlone(t *testing.T) {
 	change := overlay("gpu", "batch", "docs", "extra")
 	change["pools/gpu.yaml"] = poolFile("gpu", -1)
 	change["pools/batch.yaml"] = poolFile("batch", 6)
-	change["pools/docs.yaml"] = poolFile("docs", 4)
 	_, sync := s.push(change)
 	ready := condition(sync, v1alpha1.ConditionReady)
 	if ready.Status != metav1.ConditionFalse || ready.Reason != string(v1alpha1.ReasonValidationFailed) || condition(sync, v1alpha1.ConditionStalled).Status != metav1.ConditionTrue {

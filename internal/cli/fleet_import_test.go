@@ -12,7 +12,6 @@ import (
 
 	"cloop.dev/cloop/apis/hubv1"
 	"cloop.dev/cloop/apis/v1alpha1"
-	"cloop.dev/cloop/e2e/cluster/clustertest"
 	"cloop.dev/cloop/internal/fleet"
 )
 
@@ -22,17 +21,7 @@ func TestFleetImport(t *testing.T) {
 	realHub(t, "0.0.8")
 	ok(t, "executor", "pool", "create", "gpu", "--max-runners", "8", "--label", "tier=gpu", "--audience", "group:ml", "--capability", "kernelIsolated", "--credential-file", filepath.Join(t.TempDir(), "gpu"))
 	ok(t, "executor", "pool", "create", "kustomization", "--max-runners", "2", "--credential-file", filepath.Join(t.TempDir(), "other"))
-	cluster := clustertest.Start(t, clustertest.WithAuditLog())
-	config, err := cluster.RESTConfig()
-	if err != nil {
-		t.Fatal(err)
-	}
-	clustertest.InstallCRDs(t, config)
-	namespace := clustertest.Namespace(t, config)
-	admin, err := client.New(config, client.Options{Scheme: rightsScheme(t)})
-	if err != nil {
-		t.Fatal(err)
-	}
+	cluster, namespace, admin := liveCluster(t)
 	for _, document := range []string{
 		executorPoolYAML,
 		strings.NewReplacer("name: gpu\n", "name: kustomization\n  labels: {no: \"true\"}\n", "maxRunners: 4", "maxRunners: 2\n  template:\n    tolerations:\n      - key: gpu").Replace(executorPoolYAML),

@@ -18,6 +18,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"cloop.dev/cloop/apis/v1alpha1"
+	"cloop.dev/cloop/e2e/cluster"
 	"cloop.dev/cloop/e2e/cluster/clustertest"
 )
 
@@ -33,22 +34,30 @@ func rightsScheme(t *testing.T) *runtime.Scheme {
 	return scheme
 }
 
+// liveCluster is a real API server that knows our kinds, a namespace of it, and who may
+// do everything there.
+func liveCluster(t *testing.T) (running *cluster.Cluster, namespace string, admin client.Client) {
+	t.Helper()
+	running = clustertest.Start(t, clustertest.WithAuditLog())
+	config, err := running.RESTConfig()
+	if err != nil {
+		t.Fatal(err)
+	}
+	clustertest.InstallCRDs(t, config)
+	namespace = clustertest.Namespace(t, config)
+	admin, err = client.New(config, client.Options{Scheme: rightsScheme(t)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return running, namespace, admin
+}
+
 // Commands that look at a cluster ask a real API server as accounts that may read
 // more or less of it: what may not be read is said, the rest is compared, and
 // nothing but reads is ever asked for.
 func TestWhatAnAccountMayNotReadIsSaid(t *testing.T) {
 	noHub(t)
-	cluster := clustertest.Start(t, clustertest.WithAuditLog())
-	config, err := cluster.RESTConfig()
-	if err != nil {
-		t.Fatal(err)
-	}
-	clustertest.InstallCRDs(t, config)
-	namespace := clustertest.Namespace(t, config)
-	admin, err := client.New(config, client.Options{Scheme: rightsScheme(t)})
-	if err != nil {
-		t.Fatal(err)
-	}
+	cluster, namespace, admin := liveCluster(t)
 	create := func(object client.Object) {
 		t.Helper()
 		object.SetNamespace(namespace)
