@@ -370,7 +370,7 @@ func TestTheNamespaceOfAHubPoolMeansNothing(t *testing.T) {
 		"another":      {[]*unstructured.Unstructured{pool("gpu", "a", revoke)}, []*unstructured.Unstructured{pool("gpu", "b", revoke)}, "gpu changed neutral /metadata/namespace"},
 		"one":          {[]*unstructured.Unstructured{pool("gpu", "", revoke)}, []*unstructured.Unstructured{pool("gpu", "b", revoke)}, "gpu changed neutral /metadata/namespace"},
 		"none":         {[]*unstructured.Unstructured{pool("gpu", "a", revoke)}, []*unstructured.Unstructured{pool("gpu", "", "{maxRunners: 4, deletionPolicy: Revoke}")}, "gpu changed raise /metadata/namespace /spec/maxRunners"},
-		"renamed":      {[]*unstructured.Unstructured{pool("gpu", "a", revoke)}, []*unstructured.Unstructured{moved}, "big renamed destructive /metadata/annotations/cloop.dev~1moved-from"},
+		"renamed":      {[]*unstructured.Unstructured{pool("gpu", "a", revoke)}, []*unstructured.Unstructured{moved}, "big renamed neutral /metadata/annotations/cloop.dev~1moved-from"},
 		"of a cluster": {[]*unstructured.Unstructured{pool("gpu", "a", pushed)}, []*unstructured.Unstructured{pool("gpu", "b", pushed)}, "gpu removed destructive; gpu added raise"},
 		"twice":        {[]*unstructured.Unstructured{pool("gpu", "a", revoke), pool("gpu", "b", revoke)}, []*unstructured.Unstructured{pool("gpu", "c", revoke)}, "gpu removed destructive; gpu removed destructive; gpu added raise"},
 	} {

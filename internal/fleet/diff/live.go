@@ -1,6 +1,7 @@
 package diff
 
 import (
+	"cmp"
 	"math"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -19,13 +20,10 @@ func (r *Report) AddImpact(live Live) {
 	if live.Hub == nil && len(live.Clusters) == 0 {
 		return
 	}
-	l := &lives{live: live, report: r, standings: map[string]*standing{}, hubPools: map[string]*Object{}}
+	l := &lives{live: live, report: r, standings: map[string]*standing{}, hubPools: map[string]*Object{}, now: map[string]string{}}
 	r.objects(func(overlay *Overlay, o *Object) {
 		if o.either().ours && !overlay.stays && o.Kind == v1alpha1.HubPoolKind {
-			l.hubPools[o.Name] = o
-			if o.Change == Renamed {
-				l.hubPools[o.before.GetName()] = o
-			}
+			l.half(o)
 		}
 	})
 	for i := range live.Clusters {
@@ -58,6 +56,26 @@ type lives struct {
 	// hubPools: hub pool → its half, where that changes too.
 	hubPools map[string]*Object
 	effects  []*effect
+	// now: each name of a hub pool that is renamed → the one that it has now.
+	now map[string]string
+}
+
+// half notes that a hub pool's half changes.
+func (l *lives) half(o *Object) {
+	l.hubPools[o.Name] = o
+	if o.Change != Renamed {
+		return
+	}
+	before := o.before.GetName()
+	l.hubPools[before] = o
+	if !o.keepsPool() {
+		return
+	}
+	now := before
+	if l.live.Hub.find(before) == nil && l.live.Hub.find(o.Name) != nil {
+		now = o.Name // it is done already
+	}
+	l.now[before], l.now[o.Name] = now, now
 }
 
 // effect is what a change does to one ExecutorPool of a cluster.
@@ -97,6 +115,7 @@ func servedBy(xpool *v1alpha1.ExecutorPool) string {
 
 // standing finds what serves a hub pool; status is of a pool that does.
 func (l *lives) standing(of string, status *v1alpha1.ExecutorPoolStatus) *standing {
+	of = cmp.Or(l.now[of], of)
 	s, found := l.standings[of], l.live.Hub.find(of)
 	if s == nil {
 		// Without the hub nobody knows what else serves the pool.
@@ -136,8 +155,14 @@ func (h hubHalf) changed(half *Object, pool string, found *hubv1.Pool) hubHalf {
 	return h
 }
 
-// goes says whether the object that was there is there no more.
-func goes(o *Object) bool { return o.Change == Removed || o.Change == Renamed }
+// goes says whether what the object stands for is there no more.
+func goes(o *Object) bool { return o.Change == Removed || o.Change == Renamed && !o.keepsPool() }
+
+// keepsPool says whether a HubPool has a new name and the hub keeps its pool: one that
+// is pushed from a cluster is another object there, and another pool.
+func (o *Object) keepsPool() bool {
+	return o.Kind == v1alpha1.HubPoolKind && o.Change == Renamed && hubReads(o.before) && hubReads(o.after)
+}
 
 func revokes(half *Object) bool {
 	return deletionPolicy(half.before.Unstructured) == v1alpha1.DeletionRevoke
@@ -337,7 +362,7 @@ func (l *lives) hubPool(o *Object) {
 	if o.Change == Added {
 		return
 	}
-	name := o.before.GetName()
+	name := cmp.Or(l.now[o.Name], o.before.GetName())
 	found := l.live.Hub.find(name)
 	if found == nil {
 		if l.live.Hub != nil {

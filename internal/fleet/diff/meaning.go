@@ -60,6 +60,8 @@ func hubPoolMeaning(o *Object) (Class, string) {
 	switch {
 	case o.Change == Added:
 		return Raise, "the hub makes the pool; its credential has yet to be minted"
+	case o.keepsPool():
+		return Neutral, "the hub's pool has the new name, and keeps its id, and with it bindings, credentials and volumes"
 	case o.Change == Removed && revokes:
 		return Destructive, "its deletionPolicy is Revoke: the hub hands out nothing more, cancels what waits, lets busy runners finish, and revokes the pool with its credentials"
 	case o.Change == Removed:

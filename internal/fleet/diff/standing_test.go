@@ -5,6 +5,8 @@ import (
 	"strings"
 	"testing"
 
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
 	"cloop.dev/cloop/apis/hubv1"
 	"cloop.dev/cloop/apis/v1alpha1"
 	"cloop.dev/cloop/internal/fleet/diff"
@@ -133,5 +135,43 @@ func TestImpactOfAPoolThatComes(t *testing.T) {
 	}}}})
 	if got := impacts(report); !slices.Equal(got, []string{"eu: about: retires 0 idle runners, touches 0 busy, gives 2 waiting runs a runner, 1 waiting run keeps waiting"}) {
 		t.Error(got)
+	}
+}
+
+// The hub renames a pool whose document says what it was: nothing of it ends, and what
+// serves it under either name is one.
+func TestImpactOfARenamedHubPool(t *testing.T) {
+	t.Parallel()
+	renamed := func(spec string) *diff.Report {
+		was, now := document(t, "HubPool", "spec: {maxRunners: 8, deletionPolicy: Revoke}"), document(t, "HubPool", "spec: "+spec)
+		now.SetName("big")
+		now.SetAnnotations(map[string]string{v1alpha1.AnnotationMovedFrom: was.GetName()})
+		objects, notes := diff.Pairs([]*unstructured.Unstructured{was}, []*unstructured.Unstructured{now})
+		if len(objects) != 1 || len(notes) > 0 {
+			t.Fatalf("%+v, %q", objects, notes)
+		}
+		return &diff.Report{Overlays: []diff.Overlay{{Path: "hub", Objects: objects}}}
+	}
+	pool := hubv1.Pool{Name: "gpu", State: hubv1.PoolActive, Queued: 2, PoolDefinition: hubv1.PoolDefinition{MaxRunners: 8}, Runners: hubv1.RunnerCounts{Idle: 2},
+		Controllers: []hubv1.ControllerContact{{CredentialID: "a", Connected: true}}}
+	done := pool
+	done.Name = "big"
+	for name, test := range map[string]struct {
+		spec string
+		hub  hubv1.Pool
+		want string
+	}{
+		"renamed":            {"{maxRunners: 8}", pool, "hub: retires 0 idle runners, touches 0 busy"},
+		"renamed, lowered":   {"{maxRunners: 1}", pool, "hub: retires 1 idle runner, touches 0 busy, 1 waiting run keeps waiting"},
+		"renamed by now":     {"{maxRunners: 8}", done, "hub: retires 0 idle runners, touches 0 busy"},
+		"pushed, is revoked": {"{maxRunners: 8, hub: {url: 'https://h'}}", pool, "hub: retires 2 idle runners, touches 0 busy, cancels 2 waiting runs"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			report := renamed(test.spec)
+			report.AddImpact(diff.Live{Hub: &diff.LiveHub{Pools: []hubv1.Pool{test.hub}}, Clusters: []diff.LiveCluster{inCluster(t, "eu", "{maxRunners: 8}", 2, 0)}})
+			if got := impacts(report); !slices.Equal(got, []string{test.want}) {
+				t.Errorf("the impact is %q, want %q; notes: %q", got, test.want, report.Notes)
+			}
+		})
 	}
 }
