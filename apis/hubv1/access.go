@@ -1,6 +1,9 @@
 package hubv1
 
-import "time"
+import (
+	"regexp"
+	"time"
+)
 
 // Permission is one thing that a request of /api/v1 may need. Each operation of
 // the API names its own in the OpenAPI document, under x-cloop-permission.
@@ -75,6 +78,13 @@ type CreateGroupRequest struct {
 type GroupList struct {
 	Items []Group `json:"items"`
 }
+
+// principal is one that the hub can have.
+var principal = regexp.MustCompile(`^((user|group):[A-Za-z0-9]([A-Za-z0-9._@+-]{0,126}[A-Za-z0-9])?|role:[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?)$`)
+
+// CanBePrincipal says whether a user, a group or a role of the hub can be called so:
+// user:NAME, group:NAME or role:NAME. An audience takes others, which nobody is.
+func CanBePrincipal(name string) bool { return principal.MatchString(name) }
 
 // Role is a set of permissions under a name, "role:<name>" in audiences.
 type Role struct {

@@ -85,7 +85,7 @@ func TestBadInput(t *testing.T) {
 		hint string
 	}{
 		"a YAML file of 50 MiB": {sound(), func(t *testing.T, dir string) { sparse(t, filepath.Join(dir, "clusters/eu/larger.yaml"), 50<<20) },
-			[]string{"clusters/eu/kustomization.yaml:1:1: a file beyond the bounds: clusters/eu/larger.yaml is larger than 4 MiB"}, "split it"},
+			[]string{"clusters/eu/larger.yaml:1:1: a file beyond the bounds: clusters/eu/larger.yaml is larger than 4 MiB"}, "split it"},
 		"a plain file of 50 MiB": {map[string]string{"a.yaml": basePool}, func(t *testing.T, dir string) { sparse(t, filepath.Join(dir, "b.yaml"), 50<<20) },
 			[]string{"b.yaml:1:1: a file beyond the bounds: b.yaml is larger than 4 MiB"}, "split it"},
 		"50 MiB for a generator": {euWith("configMapGenerator: [{name: a, files: [large.yaml]}]"), func(t *testing.T, dir string) { sparse(t, filepath.Join(dir, "clusters/eu/large.yaml"), 50<<20) },
@@ -93,12 +93,12 @@ func TestBadInput(t *testing.T) {
 		"50 MiB that nothing refers to": {sound(), func(t *testing.T, dir string) { sparse(t, filepath.Join(dir, "data/large.yaml"), 50<<20) }, nil, ""},
 		"a loop of links":               {map[string]string{"a.yaml": basePool, "b.yaml": fleettest.Symlink("c.yaml"), "c.yaml": fleettest.Symlink("b.yaml")}, nil, []string{"b.yaml:1:1: too many levels of symbolic links", "c.yaml:1:1: too many"}, ""},
 		"a link to a directory above":   {with(sound(), map[string]string{"clusters/eu/up": fleettest.Symlink("../..")}), nil, nil, ""},
-		"a resource in a loop of links": {with(euWith(), map[string]string{"clusters/eu/kustomization.yaml": "resources: [a.yaml]\n", "clusters/eu/a.yaml": fleettest.Symlink("a.yaml")}), nil, []string{"clusters/eu/kustomization.yaml:1:13: a.yaml: too many levels of symbolic links"}, ""},
+		"a resource in a loop of links": {with(euWith(), map[string]string{"clusters/eu/kustomization.yaml": "resources: [a.yaml]\n", "clusters/eu/a.yaml": fleettest.Symlink("a.yaml")}), nil, []string{"clusters/eu/kustomization.yaml:1:13: a.yaml: too many levels of symbolic links"}, "end at a file"},
 		"a FIFO among plain files":      {map[string]string{"a.yaml": basePool}, func(t *testing.T, dir string) { fifo(t, filepath.Join(dir, "b.yaml")) }, []string{"b.yaml:1:1: it is no regular file"}, ""},
 		"a FIFO as a resource": {sound(), func(t *testing.T, dir string) {
 			_ = os.Remove(filepath.Join(dir, "pools/base/gpu.yaml"))
 			fifo(t, filepath.Join(dir, "pools/base/gpu.yaml"))
-		}, []string{"pools/base/kustomization.yaml:2:3: gpu.yaml: it is no regular file"}, ""},
+		}, []string{"pools/base/kustomization.yaml:2:3: gpu.yaml: it is no regular file"}, "replace it by a file"},
 		"a FIFO as a patch": {sound(), func(t *testing.T, dir string) {
 			_ = os.Remove(filepath.Join(dir, "clusters/eu/larger.yaml"))
 			fifo(t, filepath.Join(dir, "clusters/eu/larger.yaml"))
@@ -106,7 +106,7 @@ func TestBadInput(t *testing.T) {
 		"a FIFO for a generator":    {euWith("configMapGenerator: [{name: a, files: [pipe]}]"), func(t *testing.T, dir string) { fifo(t, filepath.Join(dir, "clusters/eu/pipe")) }, []string{"it is no regular file"}, ""},
 		"a FIFO as a kustomization": {map[string]string{"a.yaml": basePool}, func(t *testing.T, dir string) { fifo(t, filepath.Join(dir, "kustomization.yaml")) }, []string{"kustomization.yaml:1:1: it is no regular file"}, ""},
 		"an unreadable file":        {map[string]string{"a.yaml": basePool, "b.yaml": basePool}, func(t *testing.T, dir string) { unreadable(t, filepath.Join(dir, "b.yaml")) }, []string{"b.yaml:1:1: permission denied"}, ""},
-		"an unreadable resource":    {sound(), func(t *testing.T, dir string) { unreadable(t, filepath.Join(dir, "pools/base/gpu.yaml")) }, []string{"pools/base/kustomization.yaml:2:3: gpu.yaml: permission denied"}, ""},
+		"an unreadable resource":    {sound(), func(t *testing.T, dir string) { unreadable(t, filepath.Join(dir, "pools/base/gpu.yaml")) }, []string{"pools/base/kustomization.yaml:2:3: gpu.yaml: permission denied"}, "make it readable"},
 		"an unreadable directory":   {with(sound(), map[string]string{"secret/a.yaml": basePool}), func(t *testing.T, dir string) { unreadable(t, filepath.Join(dir, "secret")) }, []string{"secret:1:1: permission denied"}, "make it readable"},
 		"a base in a submodule": {with(euWith(), map[string]string{"clusters/eu/kustomization.yaml": "resources: [../../vendor/base]\n", "vendor/.git": "gitdir: ../.git/modules/vendor\n", "vendor/base/kustomization.yaml": "resources: [gpu.yaml]\n", "vendor/base/gpu.yaml": basePool}), nil,
 			[]string{"clusters/eu/kustomization.yaml:1:13: ../../vendor/base: it is in another repository at vendor, such as a submodule"}, "commit"},

@@ -31,6 +31,11 @@ func beyondAt(file string, node *yaml.Node, message, remedy string) error {
 	return &beyond{file: file, at: whereIs(node), message: message, remedy: remedy, kind: errBounds}
 }
 
+// fileBeyond is a bound of one file that is passed.
+func fileBeyond(file, format string, args ...any) error {
+	return &beyond{file: file, message: fmt.Sprintf(format, args...), remedy: rules[RuleTooLarge].Remedy, kind: errFile}
+}
+
 // tooLarge is the problem that a passed bound is, in a file unless it knows its own.
 func tooLarge(err error, file string) schemas.Problem {
 	known := (*beyond)(nil)

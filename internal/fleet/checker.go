@@ -8,10 +8,12 @@ import (
 	"runtime"
 	"slices"
 	"strings"
+	"unicode"
 
 	"golang.org/x/sync/errgroup"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
+	"cloop.dev/cloop/apis/hubv1"
 	"cloop.dev/cloop/apis/v1alpha1"
 	"cloop.dev/cloop/internal/fleet/policy"
 	"cloop.dev/cloop/schemas"
@@ -401,7 +403,7 @@ func (c *checker) verdict(o *renderedObject) []schemas.Problem {
 		problem.Object, problem.Path = describe(o.Object), "kind"
 		return []schemas.Problem{o.locate(problem)}
 	}
-	problems := append(c.validator.Validate(o.Document), applied(o.Object)...)
+	problems := slices.Concat(c.validator.Validate(o.Document), applied(o.Object), principals(o.Object))
 	// That rules wait for the rest to be right is no finding: there is one already.
 	problems = slices.DeleteFunc(problems, schemas.Problem.Unchecked)
 	for i := range problems {
@@ -433,6 +435,29 @@ func applied(object *unstructured.Unstructured) (problems []schemas.Problem) {
 			wrong(field, "the field is the cluster's, and none that is applied", "remove it")
 		}
 	}
+	return problems
+}
+
+// principals are those of a HubPool that the hub can call nobody; what is no principal
+// at all is the schema's.
+func principals(object *unstructured.Unstructured) (problems []schemas.Problem) {
+	if !isKind(object, v1alpha1.HubPoolKind) {
+		return nil
+	}
+	judge := func(path, name string) {
+		kind, called, _ := strings.Cut(name, ":")
+		formed := (kind == "user" || kind == "group" || kind == "role") && called != "" && !strings.ContainsFunc(called, unicode.IsSpace)
+		if formed && !hubv1.CanBePrincipal(name) {
+			problem := broken(RulePrincipalName, fmt.Sprintf("no user, group or role can be called %q", called))
+			problem.Object, problem.Path = describe(object), path
+			problems = append(problems, problem)
+		}
+	}
+	audience, _, _ := unstructured.NestedStringSlice(object.Object, "spec", "audience")
+	for i, name := range audience {
+		judge(fmt.Sprintf("spec.audience[%d]", i), name)
+	}
+	judge("spec.owner", textAt(object, "spec", "owner"))
 	return problems
 }
 

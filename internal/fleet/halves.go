@@ -120,7 +120,7 @@ func (c *checker) compareHubs(defined map[string][]*half) {
 	first := map[string]*half{}
 	for _, pool := range c.pools {
 		address, hubs := HubAddress(pool.hubURL), defined[pool.hubPool]
-		if address == "" || len(hubs) > 1 || len(hubs) == 1 && hubs[0].hubURL != "" || pool.unsure || anyUnsure(hubs) {
+		if address == "" || !hasHost(pool.hubURL) || len(hubs) > 1 || len(hubs) == 1 && hubs[0].hubURL != "" || pool.unsure || anyUnsure(hubs) {
 			continue
 		}
 		before := first[pool.hubPool]
@@ -140,6 +140,12 @@ func HubAddress(text string) string {
 	}
 	address.Scheme, address.Host = strings.ToLower(address.Scheme), strings.TrimSuffix(strings.ToLower(address.Host), ":443")
 	return address.String()
+}
+
+// hasHost says whether a text is an address at all; the schema reports what is none.
+func hasHost(text string) bool {
+	address, err := url.Parse(text)
+	return err == nil && address.Host != ""
 }
 
 // anyUnsure says whether one of the definitions may be otherwise.

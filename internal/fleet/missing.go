@@ -7,6 +7,7 @@ import (
 	"path"
 	"regexp"
 	"strings"
+	"syscall"
 
 	"go.yaml.in/yaml/v3"
 )
@@ -107,6 +108,12 @@ func (s *scan) missing(file string, entry *yaml.Node, err error) {
 		problem.Hint = "git add it, or leave it out"
 	case errors.Is(err, errGitDirectory):
 		problem.Hint = "leave it out"
+	case errors.Is(err, fs.ErrPermission):
+		problem.Hint = "make it readable for whoever runs this"
+	case errors.Is(err, syscall.ELOOP):
+		problem.Hint = "have the symbolic links end at a file, or remove the entry"
+	case errors.Is(err, errNoFile):
+		problem.Hint = "replace it by a file, or remove the entry"
 	case reason == outOfRepository:
 		problem.Hint = "copy what it refers to into the repository, and refer to the copy"
 	}

@@ -51,7 +51,7 @@ func readBounded(root *os.Root, name string) ([]byte, error) {
 	case !info.Mode().IsRegular():
 		return nil, errNoFile
 	case info.Size() > maxFile:
-		return nil, fmt.Errorf("%w: %s is larger than %d MiB", errFile, name, maxFile>>20)
+		return nil, fileBeyond(name, "%s is larger than %d MiB", name, maxFile>>20)
 	}
 	// It may grow meanwhile.
 	return io.ReadAll(io.LimitReader(file, maxFile))
@@ -98,7 +98,7 @@ func (s *scan) read(name string) ([]byte, error) {
 	}
 	values := valuesIn(data)
 	if values > maxValues {
-		return nil, fmt.Errorf("%w: %s has more than %d values", errFile, name, maxValues)
+		return nil, fileBeyond(name, "%s has more than %d values", name, maxValues)
 	}
 	if s.values += values; s.layered && s.values > maxRootValues {
 		return nil, fmt.Errorf("%w: what is read for this root has together more than %d values", errBounds, maxRootValues)

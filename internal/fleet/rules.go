@@ -49,6 +49,8 @@ const (
 	RuleObjectInTwoSyncs = "object-in-two-syncs"
 	// RulePathNotFound is a PoolSync with a path that is not in its repository.
 	RulePathNotFound = "path-not-found"
+	// RulePrincipalName is an audience or owner by which the hub can call nobody.
+	RulePrincipalName = "principal-name"
 	// RuleUnrendered is a field of a Kustomization of Flux that changes what it
 	// applies, and that is not applied to what is checked.
 	RuleUnrendered = "unrendered"
@@ -112,6 +114,8 @@ var rules = map[string]Rule{
 		Remedy: "leave it in one of the two paths"},
 	RulePathNotFound: {Severity: schemas.SeverityWarning, Meaning: "The path of a PoolSync, or of a Kustomization of Flux, is not in the repository: it applies nothing.",
 		Remedy: "correct spec.path, or commit what it names; ignore it with the reason where it reads another repository"},
+	RulePrincipalName: {Severity: schemas.SeverityError, Meaning: "No user, group or role of a hub can have a name that an audience or an owner gives: nobody is meant by it.",
+		Remedy: "write one user:NAME, group:NAME or role:NAME an entry; names have letters, digits and . _ @ + -, and those of roles are lower case with -"},
 	RuleUnrendered: {Severity: schemas.SeverityWarning, Meaning: "A Kustomization of Flux changes what it applies by fields of its own. What is checked and compared is what its path renders without them.",
 		Remedy: "write it into a kustomization.yaml that the Kustomization applies, where it is checked; or ignore it with the reason that it changes nothing of a pool"},
 	RuleUnlisted: {Severity: schemas.SeverityWarning, Meaning: "A file with documents of cloop.dev lies in a directory with a kustomization, or below one, and no kustomization lists it: nothing applies it.",

@@ -158,6 +158,19 @@ func TestCheckOfAnAudience(t *testing.T) {
 			t.Errorf("of %q: %v", entry, got)
 		}
 	}
+	for entry, want := range map[string]bool{
+		"user:a+b_c@d-e.org": true, "role:fleet-admin": true, "group:a": true, "group:" + strings.Repeat("a", 128): true,
+		"group:a,group:b": false, "group:a:b": false, "user:-a": false, "role:Admin": false, "group:" + strings.Repeat("a", 129): false,
+	} {
+		report := check(t, with(sound(), map[string]string{"hub/gpu.yaml": hubPool + "  owner: \"" + entry + "\"\n  audience:\n  - group:ml\n  - \"" + entry + "\"\n"}))
+		wrong := []string{"principal-name hub/gpu.yaml:10:3 spec.owner", "principal-name hub/gpu.yaml:13:5 spec.audience[1]"}
+		if want {
+			wrong = nil
+		}
+		if got := places(report); !slices.Equal(got, wrong) {
+			t.Errorf("of %q: %v", entry, got)
+		}
+	}
 	report := check(t, with(sound(), map[string]string{"hub/gpu.yaml": hubPool + "  audience:\n  - group:ml\n  - group:ml\n"}))
 	if got := places(report); len(got) != 1 || got[0] != "schema hub/gpu.yaml:12:5 spec.audience[1]" {
 		t.Errorf("of one entry twice: %v", got)

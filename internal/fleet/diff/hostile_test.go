@@ -39,10 +39,10 @@ func (r *repo) tree(entries ...[2]string) string {
 // A FIFO, in the place of a file that is read of Git's directory, keeps nobody.
 func TestFIFOsInTheGitDirectory(t *testing.T) {
 	t.Parallel()
-	for _, name := range []string{".", "config", "HEAD", "packed-refs", "commondir"} {
+	for _, name := range []string{".", "config", "HEAD", "packed-refs", "commondir", "refs/heads/other", "refs/remotes/origin/main"} {
 		r := newRepo(t, fleetFiles())
 		at := filepath.Join(r.dir, ".git", name)
-		if err := os.RemoveAll(at); err != nil {
+		if err := errors.Join(os.RemoveAll(at), os.MkdirAll(filepath.Dir(at), 0o700)); err != nil {
 			t.Fatal(err)
 		}
 		if err := syscall.Mkfifo(at, 0o600); err != nil {

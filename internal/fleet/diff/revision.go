@@ -106,7 +106,36 @@ func (r *repository) regular() error {
 			}
 		}
 	}
+	for _, dir := range []string{r.dot, r.common} {
+		if err := regularBelow(filepath.Join(dir, "refs")); err != nil {
+			return err
+		}
+	}
 	return nil
+}
+
+// maxReferences bounds how many files of references are looked at.
+const maxReferences = 100_000
+
+// regularBelow is like regular, for all that lies below a directory.
+func regularBelow(dir string) error {
+	left := maxReferences
+	err := filepath.WalkDir(dir, func(name string, entry fs.DirEntry, err error) error {
+		switch left--; {
+		case left < 0:
+			return fs.SkipAll
+		case err != nil, entry.IsDir():
+			return nil //nolint:nilerr // what cannot be read has nobody wait
+		case entry.Type()&fs.ModeSymlink != 0:
+			if info, err := os.Stat(name); err == nil && (info.Mode().IsRegular() || info.IsDir()) {
+				return nil
+			}
+		case entry.Type().IsRegular():
+			return nil
+		}
+		return fmt.Errorf("%s is no regular file: clone the repository again", name)
+	})
+	return err
 }
 
 // follow reads a .git that is a file: that of a second work tree or a submodule.
