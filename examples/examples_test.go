@@ -144,6 +144,13 @@ func told(r fleet.Rendered) string {
 }
 
 func TestTheFleetKnowsTheKinds(t *testing.T) {
+	for _, example := range []string{"fleet", "flux", "argocd"} {
+		knowsTheKinds(t, example)
+	}
+}
+
+func knowsTheKinds(t *testing.T, example string) {
+	t.Helper()
 	err := fs.WalkDir(kustomize.Kinds(), ".", func(name string, entry fs.DirEntry, err error) error {
 		if err != nil || entry.IsDir() {
 			return err
@@ -152,8 +159,8 @@ func TestTheFleetKnowsTheKinds(t *testing.T) {
 		if err != nil {
 			return err
 		}
-		if got, err := os.ReadFile(filepath.Join("fleet/kinds", name)); err != nil || !bytes.Equal(got, want) {
-			t.Errorf("examples/fleet/kinds/%s is not that of kustomize/components/kinds: copy it again (%v)", name, err)
+		if got, err := os.ReadFile(filepath.Join(example, "kinds", name)); err != nil || !bytes.Equal(got, want) {
+			t.Errorf("examples/%s/kinds/%s is not that of kustomize/components/kinds: copy it again (%v)", example, name, err)
 		}
 		return nil
 	})
