@@ -163,6 +163,8 @@ type renderedObject struct {
 	// variables: pointer to a field that is one variable's value → where that is
 	// given.
 	variables map[string]placed
+	// origins of its root's kustomization, where that was written anew.
+	origins *origins
 	// without is what its root was rendered without; nil: nothing.
 	without *leftOut
 }
@@ -200,7 +202,7 @@ type builder struct {
 	// memo of earlier builds; nil: there is none.
 	memo *memo
 	// comments of the files that were read to be rendered.
-	comments comments
+	comments *comments
 	// laws: see law; nil until somebody asks.
 	laws *policy.Policy
 	// clock measures diagnosing, what the search for places took so far, and
@@ -235,7 +237,7 @@ func newBuilder(dir string) (*builder, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &builder{dir: absolute, root: root, gate: newGate(absolute, root), clock: clock.RealClock{}}, nil
+	return &builder{dir: absolute, root: root, gate: newGate(absolute, root), clock: clock.RealClock{}, comments: &comments{}}, nil
 }
 
 func (b *builder) close() { _ = b.root.Close() }

@@ -42,6 +42,8 @@ type checker struct {
 	unjudged []unjudged
 	// named are the hub pools that the halves speak of.
 	named map[string]bool
+	// ours: path of a root → it has documents of cloop.dev.
+	ours map[string]bool
 	// memo of earlier verdicts; nil: there is none.
 	memo *memo
 	// appliers of the repository; nil where a PoolSync is who asks. unsure says that
@@ -53,7 +55,7 @@ type checker struct {
 }
 
 func newChecker(v *schemas.Validator) *checker {
-	return &checker{validator: v, named: map[string]bool{}, files: map[[2]string]int{},
+	return &checker{validator: v, named: map[string]bool{}, ours: map[string]bool{}, files: map[[2]string]int{},
 		report: &Report{Roots: []RootReport{}, Problems: []schemas.Problem{}, Subjects: []Subject{}}}
 }
 
@@ -76,14 +78,17 @@ func (c *checker) root(ctx context.Context, b *builder, at root) error {
 		}
 		return c.each(ctx, b, at, func(v variant) error { return c.plainRoot(ctx, b, at, v) })
 	}
-	out, err := b.taken(ctx, at.path, at.kustomization)
+	if c.appliers != nil && slices.ContainsFunc(*c.appliers, func(a applier) bool { return a.applies(at.path) && a.alters() != nil }) {
+		return c.each(ctx, b, at, func(v variant) error {
+			out, err := c.render(ctx, b, at, v.of)
+			if err == nil {
+				c.kustomized(at, v, out)
+			}
+			return err
+		})
+	}
+	out, err := c.render(ctx, b, at, nil)
 	if err != nil {
-		return err
-	}
-	if len(out.objects) == 0 && len(out.problems) == 0 {
-		out.problems = append(out.problems, b.nothing(at.kustomization))
-	}
-	if err := b.bearRemote(ctx, at.path, c.applicantOf(at.path), out); err != nil {
 		return err
 	}
 	if !out.hasVariables() {
@@ -94,6 +99,18 @@ func (c *checker) root(ctx context.Context, b *builder, at root) error {
 		c.kustomized(at, v, out)
 		return nil
 	})
+}
+
+// render renders a root as an applier has it.
+func (c *checker) render(ctx context.Context, b *builder, at root, of *applier) (*rendering, error) {
+	out, err := b.as(ctx, at.path, at.kustomization, of)
+	if err != nil {
+		return nil, err
+	}
+	if len(out.objects) == 0 && len(out.problems) == 0 {
+		out.problems = append(out.problems, b.nothing(at.kustomization))
+	}
+	return out, b.bearRemote(ctx, at.path, c.applicantOf(at.path), out)
 }
 
 func (c *checker) each(ctx context.Context, b *builder, at root, check func(variant) error) error {
@@ -283,6 +300,7 @@ func (r *rootChecker) end() {
 	r.report.Failed, r.report.Pools = anyError(r.findings[r.before:]), len(r.named)
 	r.report.found = len(r.findings) > r.before
 	maps.Copy(r.checker.named, r.named)
+	r.ours[r.path] = r.ours[r.path] || r.report.Judged > 0
 	r.keepSyncs()
 	total := r.checker.report
 	total.Roots = append(total.Roots, r.report)

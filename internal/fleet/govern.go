@@ -88,7 +88,7 @@ func (builtIn) Fixed(id string) bool { return rules[id].Fixed }
 // governed puts the check under the policy of the builder's repository. By a nil
 // clock no ignore expires.
 func (c *checker) governed(ctx context.Context, b *builder, by clock.PassiveClock, whole bool) {
-	c.government = government{policy: b.law(), comments: &b.comments, whole: whole, ctx: ctx}
+	c.government = government{policy: b.law(), comments: b.comments, whole: whole, ctx: ctx}
 	c.government.rules = c.government.policy.Rules
 	if by != nil {
 		c.government.now = by.Now()

@@ -39,7 +39,7 @@ var errStuck = errors.New("kustomize does not come to an end")
 // kustomize renders a directory with a kustomization. Its error is the
 // context's; everything else is a problem.
 func (b *builder) kustomize(ctx context.Context, dir, file string) (*rendering, error) {
-	s := &scan{root: b.root, gate: b.gate, comments: &b.comments, memo: b.memo}
+	s := &scan{root: b.root, gate: b.gate, comments: b.comments, memo: b.memo}
 	if err := s.visit(ctx, dir, file, 0, 0); err != nil {
 		if ctx.Err() != nil {
 			return nil, buildError(dir, ctx.Err())
@@ -283,6 +283,9 @@ func (f boundedFiles) ReadFile(name string) ([]byte, error) {
 			return nil, fmt.Errorf("read %s: %w", filepath.Base(name), fs.ErrNotExist)
 		}
 		return data, nil
+	}
+	if inner, ok := Inside(f.gate.top, name); ok && f.gate.instead[inner] != nil {
+		return f.gate.instead[inner], nil
 	}
 	if err := f.gate.refuse(name); err != nil {
 		return nil, fmt.Errorf("%s: %w", filepath.Base(name), err)

@@ -22,7 +22,7 @@ func (o *renderedObject) locate(problem schemas.Problem) schemas.Problem {
 	if problem.Rule == schemas.RuleMetadata {
 		pointer = o.entryQuoted(pointer, problem.Message)
 	}
-	at := o.at(pointer, 0)
+	at := o.origins.of(o.at(pointer, 0))
 	problem.File, problem.Line, problem.Column = at.file, int(at.line), int(at.column)
 	return problem
 }

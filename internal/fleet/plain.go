@@ -26,7 +26,7 @@ func (b *builder) plain(ctx context.Context, name string) (*rendering, error) {
 // plainRoot is plain for a root that may not have all that lies below it.
 func (b *builder) plainRoot(ctx context.Context, at root) (*rendering, error) {
 	out := &rendering{}
-	s := &scan{root: b.root, gate: b.gate, comments: &b.comments}
+	s := &scan{root: b.root, gate: b.gate, comments: b.comments}
 	err := b.walk(ctx, at,
 		func(file string) error {
 			data, problem, err := plainFile(s, file)
@@ -185,7 +185,7 @@ func (r *rootChecker) plain(ctx context.Context, b *builder, at root) error {
 	var (
 		parts  []*judged
 		mu     sync.Mutex // guards parts
-		s      = &scan{root: b.root, gate: b.gate, comments: &b.comments}
+		s      = &scan{root: b.root, gate: b.gate, comments: b.comments}
 		judges errgroup.Group
 	)
 	judges.SetLimit(runtime.GOMAXPROCS(0))

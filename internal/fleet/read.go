@@ -8,7 +8,6 @@ import (
 	"io"
 	"io/fs"
 	"os"
-	"path/filepath"
 	"syscall"
 )
 
@@ -82,13 +81,10 @@ func ReadRegular(name string) ([]byte, error) {
 
 // read reads a file within the bounds.
 func (s *scan) read(name string) ([]byte, error) {
-	if err := s.gate.refuse(filepath.Join(s.root.Name(), filepath.FromSlash(name))); err != nil {
-		return nil, err
-	}
 	data, known := s.replaced[name]
 	if !known {
 		var err error
-		if data, err = readBounded(s.root, name); err != nil {
+		if data, err = s.gate.read(name); err != nil {
 			return nil, err
 		}
 	}
@@ -104,9 +100,23 @@ func (s *scan) read(name string) ([]byte, error) {
 		return nil, fmt.Errorf("%w: what is read for this root has together more than %d values", errBounds, maxRootValues)
 	}
 	s.growth.references += int64(bytes.Count(data, []byte("$(")))
-	s.comments.note(name, data)
+	if err := s.noteComments(name, data); err != nil {
+		return nil, err
+	}
 	before := s.aliased.bytes
 	err := s.aliased.add(name, data)
 	s.bytes += max(s.aliased.bytes-before, 0)
 	return data, err
+}
+
+// noteComments notes those of a file as it is, whatever it is taken to say.
+func (s *scan) noteComments(name string, data []byte) error {
+	if _, taken := s.gate.instead[name]; taken && s.comments != nil {
+		var err error
+		if data, err = readBounded(s.root, name); err != nil {
+			return err
+		}
+	}
+	s.comments.note(name, data)
+	return nil
 }

@@ -65,11 +65,20 @@ type Way struct {
 	By string
 	// In is the root, or the plain file, that defines that object.
 	In string
-	// Digest is equal for ways that replace the same variables by the same.
+	// Digest is equal for ways that replace the same variables by the same, and change
+	// the same of what the path renders.
 	Digest string
 
 	variables *Variables
 	of        *applier
+}
+
+// alters is equal for ways that change the same of what the path renders.
+func (w *Way) alters() string {
+	if a := w.of.alters(); a != nil {
+		return a.digest
+	}
+	return ""
 }
 
 // Ways are those of a path, at least one. Its error is the context's.
@@ -80,32 +89,37 @@ func (r *Renderer) Ways(ctx context.Context, path string) ([]Way, error) {
 	}
 	var ways []Way
 	for _, v := range variants(appliers, path, r.given) {
-		ways = append(ways, Way{By: v.by, In: v.in, Digest: v.variables.Digest(), variables: v.variables, of: v.of})
+		ways = append(ways, Way{By: v.by, In: v.in, Digest: v.variables.Digest() + (&Way{of: v.of}).alters(), variables: v.variables, of: v.of})
 	}
 	return ways, nil
 }
 
 // Render renders a path in each of the ways, in their order; what the objects
-// are like before variables are replaced is rendered once. The problems are those
+// are like before variables are replaced is rendered once for those that change the same of it. The problems are those
 // of the path, and those of a way; what has a variable without a value is among
 // the objects as it was, and its problem has RuleUnresolvedVariable.
 //
 // Its error is ErrPathNotFound, also for a plain directory that is not rendered by
 // itself, or ErrBuild where the context ended.
 func (r *Renderer) Render(ctx context.Context, path string, ways []Way) ([]Rendering, error) {
-	out, err := r.render(ctx, path)
-	if err != nil {
-		return nil, err
-	}
-	if err := r.bear(ctx, path, out); err != nil {
-		return nil, err
-	}
-	if out.partial {
-		// What is left of it is for a check, and nothing to compare.
-		out = &rendering{problems: out.problems}
-	}
 	all := make([]Rendering, len(ways))
+	rendered := map[string]*rendering{}
 	for i, way := range ways {
+		out := rendered[way.alters()]
+		if out == nil {
+			var err error
+			if out, err = r.render(ctx, path, way.of); err != nil {
+				return nil, err
+			}
+			if err := r.bear(ctx, path, out); err != nil {
+				return nil, err
+			}
+			if out.partial {
+				// What is left of it is for a check, and nothing to compare.
+				out = &rendering{problems: out.problems}
+			}
+			rendered[way.alters()] = out
+		}
 		one := rendering{objects: slices.Clone(out.objects), problems: slices.Clone(out.problems)}
 		one.substitute(way.variables, nil)
 		all[i].Problems = one.problems
@@ -135,13 +149,13 @@ type Rendering struct {
 	Problems []schemas.Problem
 }
 
-func (r *Renderer) render(ctx context.Context, path string) (*rendering, error) {
+func (r *Renderer) render(ctx context.Context, path string, of *applier) (*rendering, error) {
 	clean, kustomization, err := r.b.find(path)
 	switch {
 	case err != nil:
 		return nil, err
 	case kustomization != "":
-		return r.b.taken(ctx, clean, kustomization)
+		return r.b.as(ctx, clean, kustomization, of)
 	}
 	at, known := r.roots[clean]
 	if !known || at.kustomization != "" {

@@ -33,10 +33,19 @@ type applier struct {
 	// variables are nil where it replaces none. References to objects of a
 	// cluster have no values here.
 	variables *Variables
-	// unrendered are fields that change what the path renders, and are not applied
-	// here; alters is equal where they say the same.
+	// alteration is what it changes by fields of its own; nil: nothing. See alters.
+	// unrendered are those fields where they are not applied here.
+	alteration *alteration
 	unrendered []schemas.Problem
-	alters     string
+}
+
+// alters is what it changes of what its path renders by fields of its own, as far as
+// that is applied here.
+func (a *applier) alters() *alteration {
+	if a == nil || a.plain {
+		return nil
+	}
+	return a.alteration
 }
 
 // WithinRepository is a path as objects give it, cleaned and relative to the
@@ -92,14 +101,55 @@ func (b *builder) appliers(ctx context.Context) ([]applier, error) {
 		if err != nil {
 			return nil, err
 		}
-		for i := range found {
-			_, kustomization, err := b.find(found[i].path)
-			info, noFile := b.root.Stat(found[i].path)
-			found[i].plain = err == nil && kustomization == "" && noFile == nil && info.IsDir()
+		b.plainPaths(found)
+		if found, err = b.altered(ctx, found); err != nil {
+			return nil, err
 		}
 		b.applied = &found
 	}
 	return *b.applied, nil
+}
+
+// plainPaths notes which of them apply a directory without a kustomization.
+func (b *builder) plainPaths(found []applier) {
+	for i := range found {
+		_, kustomization, err := b.find(found[i].path)
+		info, noFile := b.root.Stat(found[i].path)
+		found[i].plain = err == nil && kustomization == "" && noFile == nil && info.IsDir()
+		if found[i].plain {
+			found[i].unrendered = found[i].alteration.unrendered()
+		}
+	}
+}
+
+// altered has the appliers of a root as the one that applies the root changes them.
+func (b *builder) altered(ctx context.Context, found []applier) ([]applier, error) {
+	for _, dir := range b.surveyed.order {
+		file := b.surveyed.kustomizations[dir]
+		var by *applier
+		for i := range found {
+			if a := &found[i]; a.applies(dir) && a.alters() != nil {
+				by = a
+			}
+		}
+		if by == nil || !slices.ContainsFunc(found, func(a applier) bool { return a.in == dir }) {
+			continue
+		}
+		out, err := b.as(ctx, dir, file, by)
+		if err != nil {
+			return nil, err
+		}
+		if len(out.problems) > 0 {
+			continue // which are told of the root
+		}
+		var now []applier
+		for i := range out.objects {
+			now = out.objects[i].applier(now, dir)
+		}
+		b.plainPaths(now)
+		found = append(slices.DeleteFunc(found, func(a applier) bool { return a.in == dir }), now...)
+	}
+	return found, nil
 }
 
 func (b *builder) findAppliers(ctx context.Context) ([]applier, error) {
@@ -219,7 +269,7 @@ func (o *renderedObject) applier(others []applier, in string) []applier {
 	where, _, _ := unstructured.NestedString(obj.Object, "spec", "path")
 	found := applier{object: describe(obj), in: in, path: WithinRepository(where), sync: isKind(obj, v1alpha1.PoolSyncKind), source: syncOf(obj).source}
 	if !found.sync {
-		found.unrendered, found.alters = o.unrendered()
+		found.alteration = o.alterationOf()
 	}
 	if _, substitutes, _ := unstructured.NestedMap(obj.Object, from...); substitutes {
 		found.variables = &Variables{values: map[string]variable{}}

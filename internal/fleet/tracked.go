@@ -87,6 +87,8 @@ type gate struct {
 	root *os.Root
 	// tracked: see Checking.
 	tracked *Tracked
+	// instead: file, relative to the repository → what it is taken to say.
+	instead map[string][]byte
 
 	mu sync.Mutex // guards what follows
 	// dirs: directory → where it leads to over symbolic links.
@@ -102,7 +104,17 @@ func (g *gate) read(name string) ([]byte, error) {
 	if err := g.refuse(filepath.Join(g.top, filepath.FromSlash(name))); err != nil {
 		return nil, err
 	}
+	if text, ok := g.instead[name]; ok {
+		return text, nil
+	}
 	return readBounded(g.root, name)
+}
+
+// with is the gate with another text in the place of a file's.
+func (g *gate) with(file string, text []byte) *gate {
+	other := newGate(g.top, g.root)
+	other.tracked, other.instead = g.tracked, map[string][]byte{file: text}
+	return other
 }
 
 // real is where an absolute path leads to over symbolic links: itself where that is

@@ -46,12 +46,15 @@ type Closure struct {
 	parsed int64
 }
 
-// Of follows an overlay: a kustomization, a directory of files, a file.
-func Of(f Files, overlay string) *Closure {
+// Of follows an overlay: a kustomization, a directory of files, a file. More are
+// directories that are built together with it.
+func Of(f Files, overlay string, more ...string) *Closure {
 	c := &Closure{files: f, Names: map[string]bool{}, visited: map[string]bool{}, most: maxDirectories}
-	name, is := c.resolve(overlay)
-	if is == Directory && !c.kustomization(name) {
-		c.below(name)
+	for _, dir := range append([]string{overlay}, more...) {
+		name, is := c.resolve(dir)
+		if is == Directory && !c.kustomization(name) {
+			c.below(name)
+		}
 	}
 	return c
 }

@@ -180,7 +180,7 @@ func (c *comparison) overlay(ctx context.Context, name string) error {
 	if done, err := c.movedAt(ctx, name, &before, &after); done || err != nil {
 		return err
 	}
-	from, to := closure.Of(c.base, name), closure.Of(c.head, name)
+	from, to := closureOf(c.base, name, before), closureOf(c.head, name, after)
 	c.unrendered(before, after, false)
 	if c.unchanged(to) && sameWays(before, after) {
 		c.report.Overlays = append(c.report.Overlays, Overlay{Path: name, Unchanged: true, appliers: appliersOf(after)})
@@ -204,6 +204,15 @@ func (c *comparison) overlay(ctx context.Context, name string) error {
 		c.report.Overlays = append(c.report.Overlays, overlay)
 	}
 	return nil
+}
+
+// closureOf is what the ways of a path depend on.
+func closureOf(f closure.Files, name string, ways []fleet.Way) *closure.Closure {
+	var more []string
+	for i := range ways {
+		more = append(more, ways[i].Components(name)...)
+	}
+	return closure.Of(f, name, more...)
 }
 
 // unrendered notes what of those who apply a path is not applied here: where the

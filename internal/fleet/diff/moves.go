@@ -143,14 +143,16 @@ func (c *comparison) moved(ctx context.Context, m move) error {
 	)
 	for i, r := range []struct {
 		revision
-		name string
-	}{{revision{AtBase, c.was, closure.Of(c.base, m.from)}, m.from}, {revision{AtHead, c.now, closure.Of(c.head, m.to)}, m.to}} {
+		files closure.Files
+		name  string
+	}{{revision{name: AtBase, renderer: c.was}, c.base, m.from}, {revision{name: AtHead, renderer: c.now}, c.head, m.to}} {
 		ways, err := r.renderer.Ways(ctx, r.name)
 		if err != nil {
 			return err
 		}
 		ways = slices.DeleteFunc(ways, func(w fleet.Way) bool { return w.By != m.by })
 		applied[i] = ways
+		r.from = closureOf(r.files, r.name, ways)
 		if i == 0 {
 			if err := c.extract.closure(ctx, r.from); err != nil {
 				return c.missing(c.options.Base, err)

@@ -129,13 +129,15 @@ func TestImpactOfAMovedPath(t *testing.T) {
 	}
 }
 
-// What Flux alone changes is not compared, and that is said.
+// What Flux alone changes of a path without a kustomization is not compared, and that
+// is said.
 func TestFieldsOfFluxAreNoted(t *testing.T) {
 	t.Parallel()
 	files := fleetFiles()
-	files["boot/eu.yaml"] = byFlux("./clusters/eu")
+	files["plain/eu/gpu.yaml"] = executorPool("gpu", "maxRunners: 1")
+	files["boot/eu.yaml"] = byFlux("./plain/eu")
 	r := newRepo(t, files)
-	altered := strings.Replace(byFlux("./clusters/eu"), "prune: true", "prune: true, targetNamespace: a", 1)
+	altered := strings.Replace(byFlux("./plain/eu"), "prune: true", "prune: true, targetNamespace: a", 1)
 	const note = "boot/eu.yaml:4: spec.targetNamespace of Kustomization flux-system/fleet is not applied to what is compared: what it changes is not shown"
 	check := func(name string, files map[string]string, want ...string) {
 		t.Helper()
@@ -148,8 +150,42 @@ func TestFieldsOfFluxAreNoted(t *testing.T) {
 	check("it comes", map[string]string{"boot/eu.yaml": altered}, note)
 	r.commit("Alter", nil)
 	check("nothing changes", nil)
-	check("the path changes", map[string]string{"clusters/eu/kustomization.yaml": "resources: [../../pools/base]\nnamePrefix: a-\n"}, note)
-	r.commit("Prefix", nil)
-	check("it goes", map[string]string{"boot/eu.yaml": byFlux("./clusters/eu")},
+	check("the path changes", map[string]string{"plain/eu/gpu.yaml": executorPool("gpu", "maxRunners: 2")}, note)
+	r.commit("Raise", nil)
+	check("it goes", map[string]string{"boot/eu.yaml": byFlux("./plain/eu")},
 		"Kustomization flux-system/fleet had fields that are not applied to what is compared, and has none now: what that changes is not shown")
+}
+
+// What Flux alone changes of a path is compared as Flux builds it, also where nothing
+// else differs.
+func TestFieldsOfFluxAreCompared(t *testing.T) {
+	t.Parallel()
+	files := fleetFiles()
+	with := func(fields string) string {
+		return strings.Replace(byFlux("./clusters/eu"), "prune: true", "prune: true, "+fields, 1)
+	}
+	patched := func(maximum string) string {
+		return with("patches: [{target: {kind: ExecutorPool}, patch: '- {op: replace, path: /spec/maxRunners, value: " + maximum + "}'}]")
+	}
+	component := func(maximum string) string {
+		return "apiVersion: kustomize.config.k8s.io/v1alpha1\nkind: Component\npatches: [{target: {kind: ExecutorPool}, patch: '- {op: replace, path: /spec/maxRunners, value: " + maximum + "}'}]\n"
+	}
+	files["boot/eu.yaml"] = patched("5")
+	r := newRepo(t, files)
+	check := func(name string, files map[string]string, want string) {
+		t.Helper()
+		r.write(files)
+		report, err := r.compare("HEAD", "clusters/eu")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if text := everything(t, report); !strings.Contains(text, want) || len(report.Notes) > 0 {
+			t.Errorf("%s: %s", name, text)
+		}
+		r.commit(name, nil)
+	}
+	check("nothing changes", nil, "1 root: no difference")
+	check("its patch changes", map[string]string{"boot/eu.yaml": patched("7")}, "/spec/maxRunners  raise  5 → 7")
+	check("a component takes its place", map[string]string{"boot/eu.yaml": with("components: [../../parts/small]"), "parts/small/kustomization.yaml": component("3")}, "/spec/maxRunners  lower  7 → 3")
+	check("the component changes", map[string]string{"parts/small/kustomization.yaml": component("2")}, "/spec/maxRunners  lower  3 → 2")
 }
