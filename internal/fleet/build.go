@@ -189,9 +189,8 @@ type builder struct {
 	gate *gate
 	// applied: see appliers; nil until somebody asks.
 	applied *[]applier
-	// unsure says that what appliers the repository has is not known for sure: some
-	// of what may have them could not be rendered.
-	unsure bool
+	// doubts are why what appliers the repository has is not known for sure: see doubt.
+	doubts []schemas.Problem
 	// surveyed: see surveyAll; nil until somebody asks.
 	surveyed *survey
 	// whole says that roots were looked for in the whole repository.

@@ -149,7 +149,7 @@ func (o Checking) Check(ctx context.Context, root string, paths ...string) (*Rep
 	if err != nil {
 		return nil, err
 	}
-	c.appliers, c.unsure = &appliers, b.unsure
+	c.appliers, c.doubts = &appliers, b.doubts
 	for _, at := range roots {
 		if err := c.root(ctx, b, at); err != nil {
 			return nil, err

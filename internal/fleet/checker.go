@@ -46,10 +46,10 @@ type checker struct {
 	ours map[string]bool
 	// memo of earlier verdicts; nil: there is none.
 	memo *memo
-	// appliers of the repository; nil where a PoolSync is who asks. unsure says that
-	// there may be others, or that they may say something else.
+	// appliers of the repository; nil where a PoolSync is who asks. doubts are why
+	// there may be others, or why they may say something else.
 	appliers *[]applier
-	unsure   bool
+	doubts   []schemas.Problem
 	// lost says that objects may not be there, so that nobody knows what others lack.
 	lost bool
 }
@@ -61,6 +61,7 @@ func newChecker(v *schemas.Validator) *checker {
 
 // result is the report, once every root was added.
 func (c *checker) result() *Report {
+	c.settleDoubts()
 	c.between()
 	c.govern()
 	c.bear()
@@ -137,7 +138,7 @@ func (c *checker) applicantOf(root string) applicant {
 	switch {
 	case c.appliers == nil:
 		return poolSync
-	case c.unsure || c.report.Sparse:
+	case len(c.doubts) > 0 || c.report.Sparse:
 		return another
 	}
 	return applicantOf(*c.appliers, root)
@@ -195,9 +196,7 @@ func (r *rootChecker) judgeWith(o *renderedObject, variables *Variables) *facts 
 		if isKind(o.Object, v1alpha1.ExecutorPoolKind) || isKind(o.Object, v1alpha1.HubPoolKind) {
 			f.unjudged = &unjudged{o.Object.GetKind(), HubPoolName(o.Object)}
 		}
-		f.verdict = slices.DeleteFunc(f.verdict, func(p schemas.Problem) bool {
-			return r.unsure && p.Rule == RuleUnresolvedVariable || o.mayFollow(p)
-		})
+		f.verdict = slices.DeleteFunc(f.verdict, o.mayFollow)
 		return f
 	}
 	cost, sound := r.memo.wasSound(&object)

@@ -243,24 +243,19 @@ func (c *checker) govern() {
 	}
 	c.judgeAcross()
 	ignores := c.ignores()
-	live := c.findings[:0:0]
-	kept := make([]int, 0, len(c.findings)+1)
-	for _, found := range c.findings {
-		kept = append(kept, len(live))
+	c.sift(func(found *finding) bool {
 		// The repository's own rules have theirs: an error where one has no answer.
 		if severity, ok := own.policy.Config.Severities[found.problem.Rule]; ok && !own.policy.Own(found.problem.Rule) {
 			found.problem.Severity = severity
 		}
-		if by := covering(ignores[found.problem.Rule], found.problem, own.now); by != nil {
-			c.suppressed = append(c.suppressed, suppressed{found, by})
-			continue
+		by := covering(ignores[found.problem.Rule], found.problem, own.now)
+		if by != nil {
+			c.suppressed = append(c.suppressed, suppressed{*found, by})
 		}
-		live = append(live, found)
-	}
-	kept = append(kept, len(live))
-	c.findings = live
+		return by == nil
+	})
 	for i, span := range c.spans {
-		c.report.Roots[i].Failed = anyError(live[kept[span[0]]:kept[span[1]]])
+		c.report.Roots[i].Failed = anyError(c.findings[span[0]:span[1]])
 	}
 	c.judgePolicy(ignores)
 }

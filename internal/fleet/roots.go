@@ -137,7 +137,7 @@ func (r *Renderer) bear(ctx context.Context, path string, out *rendering) error 
 		return err
 	}
 	who := applicantOf(appliers, path)
-	if r.b.unsure {
+	if len(r.b.doubts) > 0 {
 		who = another
 	}
 	return r.b.bearRemote(ctx, path, who, out)

@@ -208,7 +208,7 @@ func (s *survey) references(dir, file string) {
 	}
 	if err != nil && k.Kind == "" && len(k.Resources) == 0 {
 		// Nobody knows what it refers to.
-		s.b.unsure = true
+		s.b.doubt(located(broken(RuleBuild, err.Error()), file))
 		return
 	}
 	s.components[dir] = k.Kind == types.ComponentKind

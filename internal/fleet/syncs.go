@@ -173,7 +173,7 @@ func (b *builder) findAppliers(ctx context.Context) ([]applier, error) {
 // appliersIn are those in the plain files of a survey, and in what its roots render.
 func (b *builder) appliersIn(ctx context.Context, s *survey) ([]applier, error) {
 	found, lost := b.defined(s.plain)
-	b.unsure = b.unsure || lost
+	b.doubt(lost...)
 	for _, dir := range s.order {
 		if s.components[dir] || s.referred[dir] || !s.reaches(dir, map[string]bool{}, namesApplier) {
 			continue
@@ -185,22 +185,22 @@ func (b *builder) appliersIn(ctx context.Context, s *survey) ([]applier, error) 
 		for i := range out.objects {
 			found = out.objects[i].applier(found, dir)
 		}
-		b.unsure = b.unsure || len(out.problems) > 0
+		b.doubt(out.problems...)
 		b.keep(dir, out)
 	}
 	return found, nil
 }
 
-// defined are the appliers that files define as they are; lost says that there may be
+// defined are the appliers that files define as they are; lost are why there may be
 // more.
-func (b *builder) defined(files []string) (found []applier, lost bool) {
+func (b *builder) defined(files []string) (found []applier, lost []schemas.Problem) {
 	for _, file := range files {
 		data, err := b.gate.read(file)
 		if err != nil || !namesApplier(data) {
 			continue
 		}
 		part := parsed(file, data)
-		lost = lost || part.lost
+		lost = append(lost, part.problems...)
 		for i := range part.objects {
 			found = part.objects[i].applier(found, file)
 		}
