@@ -115,10 +115,12 @@ func (r *rootChecker) keepSyncs() {
 		return
 	}
 	r.applied[way{path: r.path}] = objects
-	if len(syncs) > 1 && r.together {
-		inOrder(syncs)
+	inOrder(syncs)
+	if r.together {
 		r.syncs = append(r.syncs, syncs)
+		return
 	}
+	r.syncs = append(r.syncs, byCluster(syncs)...)
 }
 
 // way is a path, and the object that applies it; empty: whatever does.
@@ -144,8 +146,14 @@ const maxSyncRoots = 50
 // they serve twice. A nil builder looks at what was rendered already.
 func (c *checker) twice(ctx context.Context, b *builder) error {
 	extra := 0
+	if b != nil && b.whole {
+		c.syncs = append(c.syncs, byCluster(c.looseSyncs())...)
+	}
 	for _, syncs := range c.syncs {
 		for _, sync := range syncs {
+			if len(syncs) == 1 {
+				continue
+			}
 			if _, ok := c.applied[way{path: sync.sync.path}]; ok || b == nil || extra == maxSyncRoots {
 				continue
 			}
@@ -217,6 +225,9 @@ func (c *checker) compareSyncs(first, second *facts) {
 	more := ""
 	if len(both) > 1 {
 		more = fmt.Sprintf(" and %d more", len(both)-1)
+	}
+	if second.subject == noSubject {
+		second.subject = c.objectSubject(noRoot, second)
 	}
 	c.find(second.subject, second.problem(RuleObjectInTwoSyncs, "spec.path", fmt.Sprintf("%s%s is applied by %s (%s:%d) too", both[0].object, more, first.object, first.file, first.line)))
 }

@@ -30,6 +30,8 @@ type applier struct {
 	// plain: the path is a directory without a kustomization, all below which is
 	// applied as one.
 	plain bool
+	// facts of what is no Application.
+	facts *facts
 	// variables are nil where it replaces none. References to objects of a
 	// cluster have no values here.
 	variables *Variables
@@ -267,7 +269,8 @@ func (o *renderedObject) applier(others []applier, in string) []applier {
 		return others
 	}
 	where, _, _ := unstructured.NestedString(obj.Object, "spec", "path")
-	found := applier{object: describe(obj), in: in, path: WithinRepository(where), sync: isKind(obj, v1alpha1.PoolSyncKind), source: syncOf(obj).source}
+	found := applier{object: describe(obj), in: in, path: WithinRepository(where), sync: isKind(obj, v1alpha1.PoolSyncKind), facts: o.syncFacts()}
+	found.source = found.facts.sync.source
 	if !found.sync {
 		found.alteration = o.alterationOf()
 	}

@@ -1,0 +1,70 @@
+package fleet
+
+import (
+	"path"
+
+	"cloop.dev/cloop/apis/v1alpha1"
+)
+
+// clusterOf is equal for files that are for one cluster though nothing of the
+// repository applies them: those of a directory at or below clusters/NAME, and else
+// each by itself. Files beside each other elsewhere may be for a cluster each.
+func clusterOf(file string) string {
+	dir := path.Dir(file)
+	for at := dir; at != "."; at = path.Dir(at) {
+		if path.Base(path.Dir(at)) == "clusters" {
+			return dir
+		}
+	}
+	return file
+}
+
+// byCluster divides what nothing of the repository applies.
+func byCluster(syncs []*facts) (divided [][]*facts) {
+	index := map[string]int{}
+	for _, f := range syncs {
+		at, known := index[clusterOf(f.file)]
+		if !known {
+			at = len(divided)
+			index[clusterOf(f.file)], divided = at, append(divided, nil)
+		}
+		divided[at] = append(divided[at], f)
+	}
+	return divided
+}
+
+// looseSyncs are the PoolSyncs and Kustomizations of Flux in files that no root has,
+// as clusters/NAME has them where Flux was set up by something else than files of the
+// repository.
+func (c *checker) looseSyncs() (loose []*facts) {
+	if c.appliers == nil {
+		return nil
+	}
+	type definition struct {
+		file string
+		line int
+	}
+	known := map[definition]bool{}
+	for _, objects := range c.applied {
+		for _, f := range objects {
+			known[definition{f.file, f.line}] = true
+		}
+	}
+	for i := range *c.appliers {
+		a := &(*c.appliers)[i]
+		if a.facts == nil || a.in != a.facts.file || known[definition{a.facts.file, a.facts.line}] {
+			continue
+		}
+		a.facts.subject = noSubject
+		loose = append(loose, a.facts)
+	}
+	return loose
+}
+
+// syncFacts are the facts of a PoolSync, or of a Kustomization of Flux.
+func (o *renderedObject) syncFacts() *facts {
+	f := &facts{identity: identity(o.Object), object: describe(o.Object), file: o.File, line: o.Line,
+		ours: isKind(o.Object, v1alpha1.PoolSyncKind), sync: syncOf(o.Object)}
+	f.keep(o, "metadata.name", "spec.path")
+	return f
+}
