@@ -26,9 +26,15 @@ type aliases struct {
 
 // add refuses a file whose aliases, with those before, stand for too much. Text
 // that is no YAML has none.
-func (a *aliases) add(name string, data []byte) error { return a.addAt(name, data, position{}) }
+func (a *aliases) add(name string, data []byte) error {
+	return a.addAt(name, data, position{}, 0)
+}
 
-func (a *aliases) addAt(name string, data []byte, at position) error {
+// maxTexts bounds how deep texts in texts are looked into. kustomize reads a patch in
+// a kustomization, and none in a patch.
+const maxTexts = 4
+
+func (a *aliases) addAt(name string, data []byte, at position, depth int) error {
 	if tooDeep(data) {
 		return fmt.Errorf("%w: %s is nested more than %d levels deep", errFile, name, maxDepth)
 	}
@@ -56,10 +62,14 @@ func (a *aliases) addAt(name string, data []byte, at position) error {
 			}
 			return &beyond{file: name, at: where, message: message, remedy: "write fewer aliases, or shorter values", kind: errFile}
 		}
+		if depth == maxTexts || len(document.Content) == 0 || document.Content[0].Kind == yaml.ScalarNode {
+			// What is only a text is no patch, and may be the one that it is in.
+			continue
+		}
 		for _, text := range count.texts {
 			inner := inside(text)
 			inner.lines += at.lines
-			if err := a.addAt(name, []byte(text.Value), inner); err != nil {
+			if err := a.addAt(name, []byte(text.Value), inner, depth+1); err != nil {
 				return err
 			}
 		}

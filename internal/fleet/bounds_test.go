@@ -186,3 +186,23 @@ func TestARunThatDoesNotEndHoldsNobody(t *testing.T) {
 		t.Errorf("a build that waits in vain says %v", err)
 	}
 }
+
+// A text with & and * may have aliases, and is mostly only a text.
+func TestTextsAreLookedIntoOnce(t *testing.T) {
+	var nested strings.Builder
+	for level := range 1000 {
+		nested.WriteString(strings.Repeat(" ", level) + "a: |\n")
+	}
+	nested.WriteString(strings.Repeat(" ", 1000) + "a & *b\n")
+	for name, text := range map[string]string{
+		"one line": "a: \"x & *\"\n", "quoted twice": "a: \"'x & *'\"\n", "lines": "a: |\n  x &\n  *y\n", "a text alone": "x & *\n", "a text in a text": nested.String(),
+	} {
+		t.Run(name, func(t *testing.T) {
+			began := time.Now()
+			report := check(t, with(sound(), map[string]string{"notes/a.yaml": "# cloop.dev PoolSync\n" + text, "clusters/eu/cm.yaml": "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: a}\ndata:\n  " + strings.ReplaceAll(strings.TrimSpace(text), "\n", "\n  ") + "\n"}))
+			if took := time.Since(began); took > 10*time.Second || report.Documents < 2 {
+				t.Errorf("it took %s: %v", took, report.Problems)
+			}
+		})
+	}
+}
