@@ -51,6 +51,9 @@ func migrationsOf(engine string) ([]migration, error) {
 	return out, nil
 }
 
+// createVersions makes the table of the migrations that a database has seen.
+const createVersions = "CREATE TABLE IF NOT EXISTS schema_version (version INTEGER PRIMARY KEY, name TEXT NOT NULL)"
+
 // migrate applies the migrations that the database has not seen, in one
 // transaction each, while no other hub does.
 func migrate(ctx context.Context, e engine) error {
@@ -59,7 +62,7 @@ func migrate(ctx context.Context, e engine) error {
 		return err
 	}
 	return e.inTurn(ctx, func(conn *sql.Conn) error {
-		if _, err := conn.ExecContext(ctx, "CREATE TABLE IF NOT EXISTS schema_version (version INTEGER PRIMARY KEY, name TEXT NOT NULL)"); err != nil {
+		if _, err := conn.ExecContext(ctx, createVersions); err != nil {
 			return fmt.Errorf("read the schema's version: %w", err)
 		}
 		seen, err := collect(ctx, conn, scanInt, "SELECT version FROM schema_version ORDER BY version")
@@ -68,7 +71,7 @@ func migrate(ctx context.Context, e engine) error {
 		}
 		for _, version := range seen {
 			if !slices.ContainsFunc(known, func(m migration) bool { return int64(m.version) == version }) {
-				return fmt.Errorf("schema version %d, this build knows %d: %w", version, known[len(known)-1].version, ErrNewer)
+				return fmt.Errorf("the schema is at version %d, this build knows them up to %d: %w", seen[len(seen)-1], known[len(known)-1].version, ErrNewer)
 			}
 		}
 		for _, m := range known {

@@ -6,6 +6,7 @@ import (
 	"database/sql/driver"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"runtime"
@@ -34,13 +35,7 @@ func openSQLite(ctx context.Context, dir string, clock clock.PassiveClock) (*sql
 	if err := complete(path); err != nil {
 		return nil, err
 	}
-	// Made before SQLite does, so that nobody else may read it; its journals
-	// take the same mode.
-	file, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o600) //nolint:gosec // the operator's own directory
-	if err != nil {
-		return nil, opening(path, err)
-	}
-	if err := file.Close(); err != nil {
+	if err := found(ctx, path); err != nil {
 		return nil, opening(path, err)
 	}
 	const pragmas = "?_pragma=busy_timeout(10000)&_pragma=journal_mode(WAL)&_pragma=synchronous(FULL)&_pragma=foreign_keys(1)"
@@ -117,19 +112,52 @@ func (s *sqlite) check(ctx context.Context) error {
 	return nil
 }
 
-// complete refuses a database whose file is gone while its journal is there:
-// SQLite would make a new one and throw away what the journal holds.
+// complete refuses a database whose file is gone while its journal is there, and
+// one whose file is empty: SQLite would make a new one, throw away what the
+// journal holds, and the hub would begin as if nobody had ever used it.
 func complete(path string) error {
-	size := func(file string) int64 {
-		if info, err := os.Stat(file); err == nil {
-			return info.Size()
-		}
-		return 0 // opening it says what is wrong
-	}
-	if size(path) > 0 || size(path+"-wal") == 0 {
+	file, fileErr := os.Stat(path)
+	journal, journalErr := os.Stat(path + "-wal")
+	switch {
+	case fileErr == nil && file.Size() > 0:
 		return nil
+	case journalErr == nil && journal.Size() > 0:
+		return fmt.Errorf("open %s: %w: there is a journal, %s-wal, but no database to it", path, ErrDamaged, path)
+	case fileErr == nil:
+		return fmt.Errorf("open %s: %w: the file is empty, as no hub leaves it; to begin with a new hub instead, without pools, users and runs, remove it", path, ErrDamaged)
 	}
-	return fmt.Errorf("open %s: %w: there is a journal, %s-wal, but no database to it", path, ErrDamaged, path)
+	return nil // opening it says what is wrong
+}
+
+// found makes the database where there is none. It appears whole or not at all, so
+// that an empty file is never a hub that died at its first start.
+func found(ctx context.Context, path string) error {
+	if _, err := os.Stat(path); !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	// Made before SQLite does, so that nobody else may read it; its journals take
+	// the same mode.
+	draft, err := os.CreateTemp(filepath.Dir(path), filepath.Base(path)+".new-*")
+	if err != nil {
+		return err
+	}
+	defer func() { _ = os.Remove(draft.Name()) }() // it has its other name by then, or is of no use
+	if err := draft.Close(); err != nil {
+		return err
+	}
+	db, err := sql.Open("sqlite", "file:"+draft.Name()+"?_pragma=synchronous(FULL)")
+	if err != nil {
+		return err
+	}
+	_, err = db.ExecContext(ctx, createVersions)
+	if err := errors.Join(err, db.Close()); err != nil {
+		return err
+	}
+	// Not a rename: another hub may have made its own meanwhile.
+	if err := os.Link(draft.Name(), path); err != nil && !errors.Is(err, fs.ErrExist) {
+		return err
+	}
+	return nil
 }
 
 // connect returns the one connection, with the statements that it has prepared.

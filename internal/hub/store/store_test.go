@@ -224,11 +224,12 @@ func testANewerDatabaseIsRefused(t *testing.T) {
 	dir := t.TempDir()
 	check(t, open(t, dir, newClock()).Close())
 	db := looking(t, dir)
-	if _, err := db.Exec("INSERT INTO schema_version (version, name) VALUES (9999, 'from the future')"); err != nil {
+	if _, err := db.Exec("INSERT INTO schema_version (version, name) VALUES (9998, 'from the future'), (9999, 'from further')"); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := store.Open(context.Background(), at(t, dir, store.Options{Clock: newClock()})); !errors.Is(err, store.ErrNewer) {
-		t.Fatalf("opened a newer database: %v", err)
+	_, err := store.Open(context.Background(), at(t, dir, store.Options{Clock: newClock()}))
+	if !errors.Is(err, store.ErrNewer) || !strings.Contains(err.Error(), "version 9999") {
+		t.Fatalf("opened a newer database, or does not say how new it is: %v", err)
 	}
 }
 

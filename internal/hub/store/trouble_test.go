@@ -44,6 +44,7 @@ func TestADamagedDatabaseIsRefusedAndLeftAsItIs(t *testing.T) {
 			}
 			check(t, os.WriteFile(file, data, 0o600))
 		},
+		"empty": func(file string, data []byte) { check(t, os.Truncate(file, 0)) },
 		"gone, but not its journal": func(file string, data []byte) {
 			check(t, os.Remove(file))
 			check(t, os.WriteFile(file+"-wal", data, 0o600))
