@@ -14,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/event"
+	logf "sigs.k8s.io/controller-runtime/pkg/log"
 
 	"cloop.dev/cloop/apis/hubv1"
 	"cloop.dev/cloop/apis/v1alpha1"
@@ -223,6 +224,9 @@ func (c *hubConnection) snapshots(ctx context.Context, hello hubclient.Hello) it
 			return func(yield func(hubv1.PoolSnapshot, error) bool) { yield(hubv1.PoolSnapshot{}, err) }
 		}
 		// A hub that refuses it has revoked it, with its runners, or is too old.
+		if err != nil {
+			logf.FromContext(ctx).Info("the hub does not take the credential before: how runners end that it minted is not told", "error", secret.Redact(err.Error()))
+		}
 		c.formerly = secret.String{}
 	}
 	return c.hub.PoolWatch(ctx, hello)

@@ -11,6 +11,7 @@ import (
 
 	"cloop.dev/cloop/apis/hubv1"
 	"cloop.dev/cloop/internal/hubclient"
+	"cloop.dev/cloop/internal/secret"
 )
 
 func TestThePoolsThatARequestMayMake(t *testing.T) {
@@ -270,4 +271,29 @@ func TestARunnerIsMintedAsHoldingAVolume(t *testing.T) {
 	wantCode(t, err, hubv1.CodeHoldsUnknown)
 	_, err = controller.MintHolding(r.ctx(), hubv1.MintRequest{Key: "key-two2", Holds: "app"})
 	wantCode(t, err, hubv1.CodeInvalid)
+}
+
+// What its controller had before is no credential in the wrong place.
+func TestAControllerGoesOnWithTheRunnersOfTheCredentialBefore(t *testing.T) {
+	r := serve(t, nil)
+	pool, _ := r.pool("demo", 2)
+	r.project("app", pool)
+	earlier, err := r.admin.CreateCredential(r.ctx(), pool.ID)
+	check(t, err)
+	id, runner := r.enroll(r.client(earlier.Secret), "key-00000001")
+	run := r.run("app")
+	assigned := until(t, runner.RunnerWatch(r.ctx()), "the run", func(s hubv1.RunnerSnapshot) bool { return s.Run != nil })
+	check(t, runner.RunStarted(r.ctx(), run.ID, hubv1.StartedRequest{Attempt: assigned.Run.Attempt, StartedAt: r.clock.Now()}))
+
+	next, err := r.admin.CreateCredential(r.ctx(), pool.ID)
+	check(t, err)
+	after := r.client(next.Secret)
+	killed := hubv1.GoneRequest{Reason: "OOMKilled", ExitCode: new(int32(137))}
+	_, err = after.RunnerGone(r.ctx(), id, killed)
+	wantCode(t, err, hubv1.CodeForbidden)
+	check(t, after.Succeed(r.ctx(), secret.New(earlier.Secret)))
+	must(t)(after.RunnerGone(r.ctx(), id, killed))
+	if got := r.untilRun(run.ID, hubv1.RunQueued); len(got.Earlier) != 1 || got.Earlier[0].PodEnd == nil || got.Earlier[0].PodEnd.Reason != "OOMKilled" {
+		t.Errorf("the run's earlier attempts: %+v", got.Earlier)
+	}
 }

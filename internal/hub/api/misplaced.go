@@ -16,7 +16,7 @@ const messageCredential = "must not hold a credential: nobody can read it there 
 // taken are the texts of bodies in which a credential is no reason to refuse:
 // where it belongs, and what machines report and people explain, which is kept
 // without it.
-var taken = []string{"body.token", "body.reason", "body.message", "body.error"}
+var taken = []string{"body.token", "body.credential", "body.reason", "body.message", "body.error"}
 
 // misplaced refuses a request with a credential of cloop's where names and the
 // like go: it would be kept, shown and logged there. Bodies are looked at as they
