@@ -5,6 +5,7 @@ import (
 	"crypto/tls"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
 	"net/http"
 	"strings"
@@ -42,6 +43,24 @@ func (r *running) raw(method, path, body string) (int, hubv1.Problem) {
 	return response.StatusCode, problem
 }
 
+// aSecret stands for what makes a credential secret.
+const aSecret = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefgh"
+
+// An address that nobody serves is shown to whoever asked for it, and logged.
+func TestNoAnswerShowsACredentialOfItsPath(t *testing.T) {
+	r := serve(t, nil)
+	for _, credential := range []string{"cloop_usr1_" + aSecret, "%63loop_usr1_" + aSecret, "%2563loop_usr1_" + aSecret, "%252563loop%25255Fusr1_" + aSecret} {
+		for _, path := range []string{"/nope/", "/api/v1/pools/", "/api/v1/nope?a=", "/webhooks/"} {
+			if _, problem := r.raw("GET", path+credential, ""); strings.Contains(fmt.Sprint(problem), aSecret) {
+				t.Errorf("%s%s: %+v", path, credential, problem)
+			}
+		}
+	}
+	if strings.Contains(r.log.String(), aSecret) {
+		t.Error("it is logged")
+	}
+}
+
 func TestBadBodiesAreRefusedWithTheField(t *testing.T) {
 	r := serve(t, nil)
 	pool, _ := r.pool("demo", 1)
@@ -68,6 +87,18 @@ func TestBadBodiesAreRefusedWithTheField(t *testing.T) {
 		"harness":                  {"POST", "/api/v1/pools", `{"name":"x","maxRunners":1,"harness":"A B"}`, "body.harness"},
 		"owner of a change":        {"PATCH", "/api/v1/pools/demo", `{"owner":"a\u0000b"}`, "body.owner"},
 		"a line in a cordon":       {"POST", "/api/v1/pools/demo/cordon", `{"reason":"a\u001b[31m"}`, "body.reason"},
+		"tags in a cordon":         {"POST", "/api/v1/pools/demo/cordon", `{"reason":"upgrade\udb40\udc41"}`, "body.reason"},
+		"a hidden space in a ref":  {"POST", "/api/v1/runs", `{"project":"app","command":["a"],"ref":"ma\u200bin"}`, "body.ref"},
+		"a hidden space in a URL":  {"POST", "/api/v1/projects", `{"name":"a","remote":"https://git.example.com/\u200ba"}`, "body.remote"},
+		"a user in a remote":       {"POST", "/api/v1/projects", `{"name":"a","remote":"https://bot:pw@git.example.com/a"}`, "body.remote"},
+		"a token in a query":       {"POST", "/api/v1/projects", `{"name":"a","remote":"https://git.example.com/a.git?access_token=x"}`, "body.remote"},
+		"a private token":          {"POST", "/api/v1/projects", `{"name":"a","remote":"https://git.example.com/a.git?private_token=x"}`, "body.remote"},
+		"a token in a fragment":    {"POST", "/api/v1/projects", `{"name":"a","remote":"https://git.example.com/a.git#x"}`, "body.remote"},
+		"a forge's token":          {"POST", "/api/v1/projects", `{"name":"a","remote":"https://git.example.com/ghp_abcdefghijklmnopqrstuvwxyz/a"}`, "body.remote"},
+		"a forge's escaped token":  {"POST", "/api/v1/projects", `{"name":"a","remote":"https://git.example.com/%67hp%5fabcdefghijklmnopqrstuvwxyz/a"}`, "body.remote"},
+		"an escaped credential":    {"POST", "/api/v1/projects", `{"name":"a","remote":"https://git.example.com/%63loop_usr1_` + aSecret + `"}`, "body.remote"},
+		"one escaped twice":        {"POST", "/api/v1/projects", `{"name":"a","remote":"https://git.example.com/%2563loop%255Fusr1_` + aSecret + `"}`, "body.remote"},
+		"one escaped in a command": {"POST", "/api/v1/runs", `{"project":"app","command":["curl","https://h/%63loop_usr1_` + aSecret + `"]}`, "body.command[1]"},
 		"blank cordon reason":      {"POST", "/api/v1/pools/demo/cordon", `{"reason":"  "}`, "body.reason"},
 	} {
 		t.Run(name, func(t *testing.T) {

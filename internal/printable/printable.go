@@ -35,6 +35,30 @@ func obeyed(r rune) bool {
 	return unicode.IsControl(r) || unicode.In(r, unicode.Cf, unicode.Other_Default_Ignorable_Code_Point)
 }
 
+// Disguises says whether a text of one line has in it what a terminal obeys, what
+// breaks the line, or characters that nobody sees and that can carry anything, such
+// as tags. Joiners and variation selectors are seen by what they do to the character
+// before them; more of them than that are not.
+func Disguises(text string) bool {
+	var last rune
+	for _, r := range text {
+		seen, joins := seenBy(r), joiner(r)
+		switch {
+		case obeyed(r):
+			return true
+		case (seen || joins) && (last == 0 || unicode.IsSpace(last) || joiner(last)), seen && seenBy(last):
+			return true
+		}
+		last = r
+	}
+	return false
+}
+
+func joiner(r rune) bool { return r == zeroWidthNonJoiner || r == zeroWidthJoiner }
+
+// seenBy says whether a character chooses how the one before it looks.
+func seenBy(r rune) bool { return unicode.Is(unicode.Variation_Selector, r) }
+
 // Blank says whether there is nothing to be seen of a text: spaces, and characters
 // that are there for others, such as joiners, tags and variation selectors.
 func Blank(text string) bool {

@@ -28,8 +28,9 @@ var (
 // Redact takes out of a text that others wrote, to be shown or kept, whatever looks
 // like a credential of cloop's, of a forge or a cloud, or a private key, and the
 // passwords of URLs: those before the host, and the values of parameters whose names
-// speak of one.
+// speak of one. A credential with escapes of a URL in it is one, too.
 func Redact(text string) string {
+	text = redactEscaped(text)
 	text = credential.ReplaceAllString(text, redacted)
 	text = others.ReplaceAllString(text, redacted)
 	if !strings.Contains(text, "://") {

@@ -40,6 +40,13 @@ func TestRedact(t *testing.T) {
 		"https://u:pw@h/x?token=a@b":                             "https://u:[redacted]@h/x?token=[redacted]",
 		`get "https://h/x?token=abc": no`:                        `get "https://h/x?token=[redacted]": no`,
 
+		// Escaped, and escaped again.
+		"GET /x/%63loop_run1_aB3-%5fx?y": "GET /x/[redacted]?y",
+		"GET /x/%2563loop%255Frun1_aB3":  "GET /x/[redacted]",
+		"cloop_run1_aB3%41bcd and more":  "[redacted] and more",
+		"at %67hp_0123456789abcdefghij":  "at [redacted]",
+		"100% of %2525 and 50%25":        "100% of %2525 and 50%25",
+
 		// No password.
 		"https://h/x?keyring=a&monkey=b&tokens=&page=2": "https://h/x?keyring=a&monkey=b&tokens=&page=2",
 		"say ?token=abc to nobody":                      "say ?token=abc to nobody",
@@ -85,9 +92,9 @@ func TestHeldIn(t *testing.T) {
 	credential := "cloop_usr1_" + strings.Repeat("a", 49)
 	value := map[string]any{
 		"a": map[string]string{"b": "x" + credential, "c": "cloop_usr1_"}, "d": []string{"", credential[:40]},
-		"e": map[string]any{credential: credential}, "f": 1, "g": "https://a:b@c",
+		"e": map[string]any{credential: credential}, "f": 1, "g": "https://a:b@c", "h": "https://c/%2563" + credential[1:],
 	}
-	if got, want := secret.HeldIn("spec", value), []string{"spec.a.b", "spec.d[1]", "spec.e"}; !slices.Equal(got, want) {
+	if got, want := secret.HeldIn("spec", value), []string{"spec.a.b", "spec.d[1]", "spec.e", "spec.h"}; !slices.Equal(got, want) {
 		t.Errorf("held in %v, want %v", got, want)
 	}
 }

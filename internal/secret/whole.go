@@ -7,6 +7,7 @@ import (
 	"regexp"
 	"slices"
 	"strconv"
+	"strings"
 )
 
 const (
@@ -32,15 +33,18 @@ func Sum(text string) string {
 var most = regexp.MustCompile(`cloop_[a-z]+1_[0-9A-Za-z]{20}`)
 
 // Held says whether a text, such as a name, holds a credential of cloop's or most
-// of one: it is to be kept and shown nowhere, and nobody names anything so.
-func Held(text string) bool { return most.MatchString(text) }
+// of one, escaped as in a URL or not: it is to be kept and shown nowhere, and nobody
+// names anything so.
+func Held(text string) bool {
+	return most.MatchString(text) || strings.Contains(text, "%") && most.MatchString(unescape(text))
+}
 
 // HeldIn are the places, as paths below at, where a text in a value holds a
 // credential of cloop's, sorted. The value is anything that encodes as JSON. A
 // place never holds one itself.
 func HeldIn(at string, value any) []string {
 	data, err := json.Marshal(value)
-	if err != nil || !bytes.Contains(data, []byte("cloop_")) {
+	if err != nil || !bytes.Contains(data, []byte("cloop_")) && !bytes.Contains(data, []byte("%")) {
 		return nil // of what cannot be encoded nothing can be kept either
 	}
 	var decoded any

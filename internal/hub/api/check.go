@@ -146,8 +146,8 @@ func lineMessage(text string) string {
 	switch {
 	case printable.Blank(text):
 		return "must hold something that can be seen"
-	case strings.ContainsFunc(text, hidden):
-		return "must be one line without control characters"
+	case printable.Disguises(text):
+		return "must be one line without control characters and without characters that nobody sees"
 	}
 	return ""
 }
@@ -157,14 +157,9 @@ func lineMessage(text string) string {
 func reported(what string, texts ...[2]string) error {
 	var faulty []hubv1.FieldError
 	for _, text := range texts {
-		if !utf8.ValidString(text[1]) || strings.ContainsFunc(text[1], hidden) {
-			faulty = append(faulty, hubv1.FieldError{Location: text[0], Message: "must be UTF-8 without control characters"})
+		if !utf8.ValidString(text[1]) || printable.Disguises(text[1]) {
+			faulty = append(faulty, hubv1.FieldError{Location: text[0], Message: "must be UTF-8 without control characters and without characters that nobody sees"})
 		}
 	}
 	return refuseFields(what, faulty)
-}
-
-// hidden says whether a character controls or disguises what a terminal shows.
-func hidden(r rune) bool {
-	return unicode.IsControl(r) || unicode.In(r, unicode.Bidi_Control, unicode.Zl, unicode.Zp)
 }

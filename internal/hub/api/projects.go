@@ -11,6 +11,8 @@ import (
 	"cloop.dev/cloop/apis/hubv1"
 	"cloop.dev/cloop/internal/hub/problem"
 	"cloop.dev/cloop/internal/hub/store"
+	"cloop.dev/cloop/internal/printable"
+	"cloop.dev/cloop/internal/secret"
 )
 
 // ProjectPath names a project.
@@ -101,6 +103,12 @@ func checkProject(request hubv1.CreateProjectRequest) error {
 		p.Errors = append(p.Errors, hubv1.FieldError{Location: "body.remote", Message: "must be an https URL"})
 	case remote.User != nil:
 		p.Errors = append(p.Errors, hubv1.FieldError{Location: "body.remote", Message: "must not hold user information"})
+	case remote.RawQuery != "" || remote.ForceQuery || strings.Contains(request.Remote, "#"):
+		p.Errors = append(p.Errors, hubv1.FieldError{Location: "body.remote", Message: "must not hold a query or a fragment, where some keep a token: whoever sees the project would see it"})
+	case secret.Shown(request.Remote):
+		p.Errors = append(p.Errors, hubv1.FieldError{Location: "body.remote", Message: "must not hold a credential"})
+	case printable.Disguises(request.Remote):
+		p.Errors = append(p.Errors, hubv1.FieldError{Location: "body.remote", Message: "must not hold characters that nobody sees"})
 	}
 	if message := refMessage(request.DefaultRef); message != "" {
 		p.Errors = append(p.Errors, hubv1.FieldError{Location: "body.defaultRef", Message: message})
@@ -116,8 +124,7 @@ func refMessage(ref string) string {
 	switch {
 	case strings.HasPrefix(ref, "-"):
 		return "must not begin with a dash"
-	case strings.ContainsFunc(ref, func(r rune) bool { return r == ' ' || hidden(r) || strings.ContainsRune(`~^:?*[\`, r) }),
-		strings.Contains(ref, ".."), strings.Contains(ref, "@{"):
+	case strings.ContainsAny(ref, ` ~^:?*[\`), printable.Disguises(ref), strings.Contains(ref, ".."), strings.Contains(ref, "@{"):
 		return "must be a branch, tag or full commit"
 	}
 	return ""

@@ -133,6 +133,9 @@ func TestALineOfWhatNobodySeesIsRefused(t *testing.T) {
 	for text, good := range map[string]bool{
 		"node upgrade": true, "\u200b": false, " \u2060\ufe0f": false, "\U000e0041": false, "\u2800": false, "\u3164": false, "a\u2028b": false,
 		"\U0001f468\u200d\U0001f469": true, "": false, "a\u202eb": false,
+		"upgrade\U000e0041\U000e0042": false, "up\u00adgrade": false, "up\u200bgrade": false, "up\u034fgrade": false, "a\u115fb": false, "a\ufeffb": false,
+		"a\U000e0100\U000e0101": false, "a\u200d\u200db": false, "\u200dup": false, "a \ufe0fb": false, "a\u180eb": false,
+		"❤\ufe0f\u200d\U0001f525": true, "\u0645\u06cc\u200c\u062e\u0648\u0627\u0647\u0645": true, "葛\U000e0100城": true, "e\u0301": true,
 	} {
 		if message := lineMessage(text); (message == "") != good {
 			t.Errorf("%q: %q", text, message)
