@@ -12,6 +12,7 @@ type limitsEntry struct {
 	Users    rateEntry `yaml:"users"`
 	Machines rateEntry `yaml:"machines"`
 	Failures rateEntry `yaml:"failures"`
+	Watches  int       `yaml:"watches"`
 }
 
 type rateEntry struct {
@@ -36,5 +37,8 @@ func (e limitsEntry) rates() (api.Rates, error) {
 			problems = append(problems, fmt.Errorf("limits.%s.burst must be between 0, which stands for the default, and %d", part.name, maxRate))
 		}
 	}
-	return api.Rates{Users: api.Rate(e.Users), Machines: api.Rate(e.Machines), Failures: api.Rate(e.Failures)}, errors.Join(problems...)
+	if e.Watches < 0 || e.Watches > maxRate {
+		problems = append(problems, fmt.Errorf("limits.watches must be between 0, which stands for the default, and %d", maxRate))
+	}
+	return api.Rates{Users: api.Rate(e.Users), Machines: api.Rate(e.Machines), Failures: api.Rate(e.Failures), Watches: e.Watches}, errors.Join(problems...)
 }

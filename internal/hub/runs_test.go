@@ -178,6 +178,9 @@ func TestAProjectIsBoundInTheWordsOfOtherClients(t *testing.T) {
 		if err := json.Unmarshal(answer, &problem); err != nil || status != test.status || problem.Code != test.code {
 			t.Errorf("%s: %d %s", name, status, answer)
 		}
+		if test.status == http.StatusNotFound && strings.Contains(string(answer), "#") || test.index == "99999999999999999999" && !strings.Contains(string(answer), "no project of index "+test.index) {
+			t.Errorf("%s: in other words than it was asked in: %s", name, answer)
+		}
 		if test.bearer == blind && strings.Contains(string(answer), "app") {
 			t.Errorf("%s learns its name: %s", name, answer)
 		}

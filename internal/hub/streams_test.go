@@ -6,12 +6,14 @@ import (
 	"errors"
 	"io"
 	"iter"
+	"net/http"
 	"runtime/pprof"
 	"strings"
 	"testing"
 	"time"
 
 	"cloop.dev/cloop/apis/hubv1"
+	"cloop.dev/cloop/internal/hub"
 	"cloop.dev/cloop/internal/hubclient"
 )
 
@@ -33,6 +35,51 @@ func TestAWaitingRunnerIsHandedARunAtOnce(t *testing.T) {
 			t.Fatalf("the run is %s, the runner has %+v", run.State, snapshot.Run)
 		}
 		break
+	}
+}
+
+// One token cannot take the hub's memory with streams that nobody reads.
+func TestTheWatchesOfOneCredentialAreBounded(t *testing.T) {
+	r := serve(t, func(o *hub.Options) { o.Rates.Watches = 2 })
+	pool, controller := r.pool("gpu", 1)
+	r.project("app", pool)
+	run := r.run("app")
+	ctx, cancel := context.WithCancel(r.ctx())
+	defer cancel()
+	open := func() {
+		t.Helper()
+		next, stop := iter.Pull2(r.admin.WatchRun(ctx, run.ID))
+		t.Cleanup(stop)
+		_, err, _ := next()
+		check(t, err)
+	}
+	open()
+	log, err := r.admin.Logs(ctx, run.ID, 0, true)
+	check(t, err)
+	defer func() { _ = log.Close() }()
+	for what, watch := range map[string]func() error{
+		"a run": func() error {
+			for _, err := range r.admin.WatchRun(r.ctx(), run.ID) {
+				return err
+			}
+			return nil
+		},
+		"a log": func() error {
+			_, err := r.admin.Logs(r.ctx(), run.ID, 0, true)
+			return err
+		},
+	} {
+		p := wantCode(t, watch(), hubv1.CodeRateLimited)
+		if p.Status != http.StatusTooManyRequests || p.RetryAfterSeconds == 0 || !strings.Contains(p.Detail, "2 watches") || !strings.Contains(p.Remedy, "limits.watches") {
+			t.Errorf("%s: %+v", what, p)
+		}
+	}
+	// Others are served, and what ends makes room.
+	until(t, controller.PoolWatch(r.ctx(), hubclient.Hello{Instance: "c-1"}), "the pool", func(hubv1.PoolSnapshot) bool { return true })
+	must(t)(r.admin.Logs(r.ctx(), run.ID, 0, false))
+	must(t)(r.admin.CancelRun(r.ctx(), run.ID))
+	for range 3 {
+		r.untilRun(run.ID, hubv1.RunCancelled)
 	}
 }
 

@@ -81,6 +81,7 @@ type server struct {
 	// users and machines bound requests by credential, failures the credentials
 	// that are not accepted, by address.
 	users, machines, failures *limiter
+	watches                   *openWatches
 	// troubled is when logTrouble logged last, in Unix nanoseconds.
 	troubled atomic.Int64
 }
@@ -109,6 +110,7 @@ func New(o Options) http.Handler {
 	s := &server{
 		Options: o, huma: humago.New(mux, config),
 		users: newLimiter(LimitUsers, rates.Users, o), machines: newLimiter(LimitMachines, rates.Machines, o), failures: newLimiter(LimitFailures, rates.Failures, o),
+		watches: &openWatches{most: rates.Watches, refused: func() { o.Limited(LimitWatches) }, open: map[string]int{}},
 	}
 	s.access()
 	s.audit()

@@ -106,7 +106,7 @@ func (s *server) authenticate(ctx huma.Context, prove func(context.Context, stri
 	if wait, ok := found.rate.take(found.key); !ok {
 		return nil, tooMany(wait, "the credential is used more often than the hub serves it")
 	}
-	admitted := huma.WithValue(ctx, identity{}, found.who)
+	admitted := huma.WithValue(huma.WithValue(ctx, identity{}, found.who), holder{}, found.key)
 	caller, user := found.who.(store.Caller)
 	if !user {
 		return admitted, nil

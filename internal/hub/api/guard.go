@@ -122,7 +122,7 @@ func (s *server) mayIn(ctx context.Context, caller store.Caller, p hubv1.Permiss
 	case err != nil:
 		return err
 	case !caller.Rights.May(hubv1.PermissionProjectRead, project.ID):
-		return problem.New(hubv1.CodeNotFound, "there is no project %q", ref)
+		return store.NoProject(ref)
 	case !caller.Rights.May(p, project.ID):
 		return lacks(caller, p, project.Name)
 	}

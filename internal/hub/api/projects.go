@@ -5,7 +5,6 @@ import (
 	"net/http"
 	"net/url"
 	"slices"
-	"strconv"
 	"strings"
 
 	"cloop.dev/cloop/apis/hubv1"
@@ -32,10 +31,7 @@ func projectAt(index string) string {
 	if strings.Trim(index, "0123456789") != "" {
 		return index
 	}
-	if n, err := strconv.ParseInt(index, 10, 64); err == nil {
-		return store.ProjectAt(n)
-	}
-	return store.ProjectAt(-1) // further than there are numbers, there is none
+	return store.ProjectAt(index)
 }
 
 func (s *server) projects() {

@@ -35,6 +35,9 @@ type Rates struct {
 	// Failures bounds the credentials of one address that are not accepted: 1 a
 	// second, 60 at once.
 	Failures Rate
+	// Watches bounds how many streams are open at a time with one credential, each
+	// of which takes some 50 KiB at either end; 1,000 where it is 0.
+	Watches int
 }
 
 // Defaults returns the rates where the zero value stands for the default.
@@ -50,6 +53,9 @@ func (r Rates) Defaults() Rates {
 	def(&r.Users, 200, 2000)
 	def(&r.Machines, 1000, 5000)
 	def(&r.Failures, 1, 60)
+	if r.Watches == 0 {
+		r.Watches = 1000
+	}
 	return r
 }
 
@@ -61,6 +67,7 @@ const (
 	LimitUsers    Limit = "users"
 	LimitMachines Limit = "machines"
 	LimitFailures Limit = "failures"
+	LimitWatches  Limit = "watches"
 )
 
 // maxCounted bounds how many clients a limiter remembers, some hundred bytes

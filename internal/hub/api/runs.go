@@ -139,9 +139,17 @@ func (s *server) readLog(ctx context.Context, in *struct {
 	Limit  int64 `query:"limit" minimum:"0" doc:"At most this many bytes; all where left out."`
 	Follow bool  `query:"follow"`
 }) (*huma.StreamResponse, error) {
+	release := func() {}
+	if in.Follow {
+		var err error
+		if release, err = s.watches.take(ctx); err != nil {
+			return nil, err
+		}
+	}
 	sub := s.Store.Bus.Subscribe(store.LogTopic(in.Run))
 	if _, _, err := s.Store.ReadLog(ctx, in.Run, in.Offset); err != nil {
 		sub.Close()
+		release()
 		return nil, err
 	}
 	return &huma.StreamResponse{Body: func(hc huma.Context) {
@@ -152,6 +160,7 @@ func (s *server) readLog(ctx context.Context, in *struct {
 		w.WriteHeader(http.StatusOK)
 		ctx := hc.Context()
 		last(w, func() {
+			defer release()
 			defer sub.Close()
 			s.copyLog(ctx, s.stretch(w).write, sub, logPart{in.Run, in.Offset, in.Limit, in.Follow})
 		})

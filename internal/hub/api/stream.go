@@ -43,8 +43,9 @@ type feed[T any] struct {
 	done func()
 }
 
-func (f feed[T]) close(sub *store.Subscription) {
+func (f feed[T]) close(sub *store.Subscription, release func()) {
 	sub.Close()
+	release()
 	if f.done != nil {
 		f.done()
 	}
@@ -53,10 +54,17 @@ func (f feed[T]) close(sub *store.Subscription) {
 // stream answers with a feed. The first snapshot is read before the answer
 // begins, so that a refusal is an ordinary problem document.
 func stream[T any](ctx context.Context, s *server, f feed[T]) (*huma.StreamResponse, error) {
+	release, err := s.watches.take(ctx)
+	if err != nil {
+		if f.done != nil {
+			f.done()
+		}
+		return nil, err
+	}
 	sub := s.Store.Bus.Subscribe(f.topics...)
 	first, err := f.read(ctx)
 	if err != nil {
-		f.close(sub)
+		f.close(sub, release)
 		return nil, err
 	}
 	return &huma.StreamResponse{Body: func(hc huma.Context) {
@@ -68,7 +76,7 @@ func stream[T any](ctx context.Context, s *server, f feed[T]) (*huma.StreamRespo
 		w.WriteHeader(http.StatusOK)
 		// Who comes back and has the newest snapshot already is sent no other, but
 		// an answer that begins at once.
-		e := &events[T]{server: s, feed: f, sub: sub, out: s.stretch(w), sent: hc.Header("Last-Event-ID")}
+		e := &events[T]{server: s, feed: f, sub: sub, release: release, out: s.stretch(w), sent: hc.Header("Last-Event-ID")}
 		goesOn := (e.sent == "" || e.out.comment() == nil) && e.send(first)
 		ctx := hc.Context()
 		last(w, func() { e.run(ctx, goesOn) })
@@ -79,7 +87,9 @@ type events[T any] struct {
 	server *server
 	feed   feed[T]
 	sub    *store.Subscription
-	out    stretch
+	// release gives the stream's place back.
+	release func()
+	out     stretch
 	// sent is the id of the snapshot that the reader has. Kept instead of the
 	// snapshot: thousands of readers wait at a time.
 	sent string
@@ -88,7 +98,7 @@ type events[T any] struct {
 // run sends until the stream ends. Thousands wait in it at a time, so what needs a
 // deep stack is done apart.
 func (e *events[T]) run(ctx context.Context, goesOn bool) {
-	defer e.feed.close(e.sub)
+	defer e.feed.close(e.sub, e.release)
 	ticker := e.server.Clock.NewTicker(keepAlive)
 	defer ticker.Stop()
 	for goesOn {

@@ -15,6 +15,9 @@ import (
 const (
 	// contactsKept is how long the hub remembers a controller that stays away.
 	contactsKept = 24 * time.Hour
+	// contactsOfOne bounds how many the hub remembers of one credential: the holder
+	// of one can give any number of names.
+	contactsOfOne = 64
 	// contactsShown bounds the controllers that a pool shows.
 	contactsShown = 16
 )
@@ -237,6 +240,11 @@ func (s *Store) contact(ctx context.Context, c Controller, tell bool) error {
 			c.ID, c.Instance, c.Serves.Name, c.Serves.UID, c.Build, asJSON(features), nano(tx.now)); err != nil {
 			return err
 		}
+		if !known {
+			if err := tx.forgetContacts(c.ID); err != nil {
+				return err
+			}
+		}
 		if err := tx.watching(c.seat()); err != nil {
 			return err
 		}
@@ -245,6 +253,31 @@ func (s *Store) contact(ctx context.Context, c Controller, tell bool) error {
 		}
 		return nil
 	})
+}
+
+// forgetContacts keeps the last heard of a credential's controllers where there are
+// too many, and those that have a watch open.
+func (tx *Tx) forgetContacts(credential string) error {
+	heard, err := collect(tx.ctx, tx, scanSeat, `SELECT credential_id, instance, executor_pool_uid FROM controllers c WHERE credential_id = ?
+		AND NOT EXISTS (SELECT 1 FROM watches w WHERE w.credential_id = c.credential_id AND w.instance = c.instance
+			AND w.executor_pool_uid = c.executor_pool_uid)
+		ORDER BY last_contact DESC, instance, executor_pool_uid`, credential)
+	if err != nil || len(heard) <= contactsOfOne {
+		return err
+	}
+	for _, s := range heard[contactsOfOne:] {
+		if _, open := tx.store.present.serves(s); open {
+			continue
+		}
+		if err := tx.send("DELETE FROM controllers WHERE credential_id = ? AND instance = ? AND executor_pool_uid = ?", s.credential, s.instance, s.uid); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func scanSeat(row scanner) (s seat, err error) {
+	return s, row.Scan(&s.credential, &s.instance, &s.uid)
 }
 
 // contacts lists a pool's controllers whose credentials are live: those in

@@ -2,6 +2,7 @@ package store_test
 
 import (
 	"context"
+	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -96,6 +97,30 @@ func testAControllerIsInContactUntilItsLastWatchCloses(t *testing.T) {
 	if got := w.contacts(t); got[0].Connected {
 		t.Fatalf("with no watch open: %+v", got)
 	}
+}
+
+func TestTheControllersOfACredentialAreBounded(t *testing.T) {
+	both(t, testTheControllersOfACredentialAreBounded)
+}
+
+// Whoever has a pool's credential can call itself anything.
+func testTheControllersOfACredentialAreBounded(t *testing.T) {
+	w := newWorld(t, 1)
+	leave := w.arrive(t, "stays")
+	for i := range 150 {
+		w.clock.Step(time.Second)
+		w.arrive(t, fmt.Sprintf("c-%d", i))()
+	}
+	var n int
+	check(t, looking(t, w.dir).QueryRow("SELECT COUNT(*) FROM controllers").Scan(&n))
+	if n > 65 {
+		t.Errorf("%d controllers are remembered", n)
+	}
+	w.clock.Step(time.Second)
+	if got := w.contacts(t); got[0].Instance != "stays" || !got[0].Connected || got[1].Instance != "c-149" {
+		t.Errorf("those in contact first, they are %+v", got[:2])
+	}
+	leave()
 }
 
 func TestControllersInContactAreShownFirst(t *testing.T) {

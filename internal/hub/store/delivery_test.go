@@ -34,9 +34,10 @@ func testAnEventIsActedOnOnce(t *testing.T) {
 	}
 	push(true, "fleet", "delivery 1", "signature 1")
 	push(false, "fleet", "delivery 1", "signature 1")
-	// One identity is enough, and what came with it is known from then on.
+	// One identity is enough, and of what came with it nothing is kept: who replays
+	// an event chooses that.
 	push(false, "fleet", "delivery 2", "signature 1")
-	push(false, "fleet", "delivery 2", "signature 2")
+	push(true, "fleet", "delivery 2", "signature 2")
 	push(true, "other", "delivery 1", "signature 1")
 	// What has no identity is never known.
 	push(true, "fleet")
@@ -57,20 +58,38 @@ func testAnEventIsActedOnOnce(t *testing.T) {
 	if n := remembered(); n != 1 {
 		t.Errorf("after an hour %d identities are remembered", n)
 	}
-	// The newest thousand, whatever came.
-	many := make([]string, 1200)
+	// A captured event does not make the hub forget it, however often it comes.
+	push(true, "fleet", "delivery 3", "signature 3")
+	for i := range 1200 {
+		push(false, "fleet", fmt.Sprintf("delivery %d", 4+i), "signature 3")
+	}
+	if n := remembered(); n != 3 {
+		t.Errorf("%d identities are remembered", n)
+	}
+}
+
+// Whoever knows the secret can send any number of events.
+func TestOneSyncsEventsAreBounded(t *testing.T) {
+	w := newWorld(t, 1)
+	many := make([]string, 50_000)
 	for i := range many {
 		many[i] = fmt.Sprintf("('fleet', 'seeded %d', %d)", i, w.clock.Now().UnixNano()+int64(i))
 	}
-	_, err := looking(t, w.dir).Exec("INSERT INTO webhook_deliveries (sync, identity, received_at) VALUES " + strings.Join(many, ", "))
+	db := looking(t, w.dir)
+	_, err := db.Exec("INSERT INTO webhook_deliveries (sync, identity, received_at) VALUES " + strings.Join(many, ", "))
 	check(t, err)
 	w.clock.Step(time.Second)
-	push(true, "fleet", "the last")
-	if n := remembered(); n != 1000 {
+	if first, err := w.s.Pushed(background, "fleet", []string{"the last"}); err != nil || !first {
+		t.Fatalf("new: %t, %v", first, err)
+	}
+	var n int
+	check(t, db.QueryRow("SELECT COUNT(*) FROM webhook_deliveries").Scan(&n))
+	if n != 45_000 {
 		t.Errorf("%d identities are remembered", n)
 	}
-	push(false, "fleet", "the last")
-	push(true, "fleet", "delivery 1") // which was the oldest
+	if first, err := w.s.Pushed(background, "fleet", []string{"the last"}); err != nil || first {
+		t.Fatalf("new again: %t, %v", first, err)
+	}
 }
 
 // About PostgreSQL: a replay at another member is one.

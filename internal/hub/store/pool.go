@@ -12,6 +12,8 @@ import (
 // poolRow is a pool with what only the hub needs to know.
 type poolRow struct {
 	hubv1.Pool
+	// ref is the name or id by which it was looked for; empty where it was not.
+	ref       string
 	feed      int64
 	gitCordon bool
 	// ownCordon is the operator's cordon, also where Git's hides it.
@@ -80,6 +82,7 @@ func findPool(ctx context.Context, q querier, ref string) (poolRow, error) {
 	if err == nil && !found {
 		err = noPool(ref)
 	}
+	p.ref = ref
 	return p, err
 }
 

@@ -17,6 +17,8 @@ const executorPrefix = "pool:"
 type projectRow struct {
 	hubv1.Project
 	poolID string
+	// ref is that by which it was looked for; empty where it was not.
+	ref string
 }
 
 const selectProjects = "SELECT id, name, COALESCE(idx, 0), owner, remote, default_ref, pool_id, requirements, dropped, created_at FROM projects"
@@ -46,8 +48,9 @@ func scanProject(row scanner) (projectRow, error) {
 // projects were made. No name and no id begins so.
 const indexPrefix = "#"
 
-// ProjectAt is what the methods take for the project of an index.
-func ProjectAt(index int64) string { return indexPrefix + strconv.FormatInt(index, 10) }
+// ProjectAt is what the methods take for the project of an index, as it was written
+// in digits: there may be more of them than there are numbers.
+func ProjectAt(index string) string { return indexPrefix + index }
 
 // findProject finds a project by name, id or ProjectAt.
 func findProject(ctx context.Context, q querier, ref string) (p projectRow, err error) {
@@ -61,12 +64,17 @@ func findProject(ctx context.Context, q querier, ref string) (p projectRow, err 
 		p, found, err = first(ctx, q, scanProject, selectProjects+" WHERE name = ? OR id = ? ORDER BY name = ? DESC LIMIT 1", ref, ref, ref)
 	}
 	if err == nil && !found {
-		err = noProject(ref)
+		err = NoProject(ref)
 	}
+	p.ref = ref
 	return p, err
 }
 
-func noProject(ref string) *hubv1.Problem {
+// NoProject says that there is no project of a name, an id or ProjectAt.
+func NoProject(ref string) *hubv1.Problem {
+	if index, by := strings.CutPrefix(ref, indexPrefix); by {
+		return problem.New(hubv1.CodeNotFound, "there is no project of index %s", index)
+	}
 	return problem.New(hubv1.CodeNotFound, "there is no project %q", ref)
 }
 
@@ -120,7 +128,7 @@ func (s *Store) GetProject(ctx context.Context, ref string) (out hubv1.Project, 
 		}
 		hidden, err := p.hidden(ctx, q, ceilingIn(ctx))
 		if err == nil && hidden {
-			err = noProject(ref)
+			err = NoProject(ref)
 		}
 		if err == nil {
 			err = p.veil(ctx, q, ceilingIn(ctx))

@@ -1,6 +1,7 @@
 package store
 
 import (
+	"cmp"
 	"context"
 	"strings"
 
@@ -21,7 +22,8 @@ func (tx *Tx) reaches(pool poolRow) error {
 		return nil
 	}
 	if !access.Sees(tx.caller.Ceiling(), pool.Name) {
-		return noPool(pool.Name)
+		// In the words of who asks: its id is not to tell the name.
+		return noPool(cmp.Or(pool.ref, pool.Name))
 	}
 	return beyond(tx.caller.Ceiling(), pool, "token "+tx.caller.Token.ID, "ask who made the token for another one")
 }
@@ -128,7 +130,7 @@ func (tx *Tx) seesProject(p projectRow) error {
 	}
 	hidden, err := p.hidden(context.Background(), tx, tx.caller.Ceiling())
 	if err == nil && hidden {
-		err = noProject(p.Name)
+		err = NoProject(cmp.Or(p.ref, p.Name))
 	}
 	return err
 }
