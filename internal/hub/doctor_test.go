@@ -114,10 +114,16 @@ func TestTheDoctorFindsAFirstTokenThatIsLeft(t *testing.T) {
 	must(t)(r.admin.AddMember(r.ctx(), "admins", "bob"))
 	must(t)(r.admin.GiveRole(r.ctx(), access.RoleAdmin, hubv1.BindingRequest{Subject: "group:admins"}))
 	r.token(r.admin, hubv1.CreateTokenRequest{Name: "small", User: "bob", Scopes: []hubv1.Permission{hubv1.PermissionHubRead}})
+	soon := r.clock.Now().Add(time.Hour)
+	r.token(r.admin, hubv1.CreateTokenRequest{Name: "ends", User: "bob", ExpiresAt: &soon})
+	r.token(r.admin, hubv1.CreateTokenRequest{Name: "access", User: "bob", Scopes: []hubv1.Permission{hubv1.PermissionAccessManage, hubv1.PermissionAccessRead}})
 	if f := found(); f != nil {
 		t.Fatalf("bob could not do without the first token: %+v", f)
 	}
-	bob := r.client(r.token(r.admin, hubv1.CreateTokenRequest{Name: "t", User: "bob"}).Secret)
+	if d, err := r.admin.Doctor(r.ctx()); err != nil || !strings.Contains(findingOf(d, hubv1.FindingAccess).Found, "nobody else could do without") {
+		t.Errorf("that it is needed is not said: %v", err)
+	}
+	bob := r.client(r.token(r.admin, hubv1.CreateTokenRequest{Name: "t", User: "bob", ExpiresAt: new(r.clock.Now().Add(90 * 24 * time.Hour))}).Secret)
 	me, err := r.admin.Self(r.ctx())
 	check(t, err)
 	f := found()

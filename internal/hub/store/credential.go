@@ -40,12 +40,16 @@ func (tx *Tx) createdBefore(id string) (hubv1.Credential, hubv1.Pool, error) {
 	out := hubv1.Credential{ID: id}
 	var pool string
 	var created int64
+	var revoked sql.NullInt64
 	ctx := context.Background()
-	err := tx.QueryRowContext(ctx, "SELECT pool_id, created_at FROM credentials WHERE id = ?", id).Scan(&pool, &created)
+	err := tx.QueryRowContext(ctx, "SELECT pool_id, created_at, revoked_at FROM credentials WHERE id = ?", id).Scan(&pool, &created, &revoked)
+	if errors.Is(err, sql.ErrNoRows) {
+		err = undone("credential " + id)
+	}
 	if err != nil {
 		return out, hubv1.Pool{}, err
 	}
-	out.CreatedAt = fromNano(created)
+	out.CreatedAt, out.RevokedAt = fromNano(created), optionalTime(revoked)
 	row, err := findPool(ctx, tx, pool)
 	return out, row.Pool, err
 }
@@ -63,7 +67,9 @@ func (s *Store) CreateCredential(ctx context.Context, actor string, key Key, ref
 		if id, repeated, err := tx.repeats(actor, key, pool.ID); err != nil {
 			return err
 		} else if repeated {
-			out, _, err = tx.createdBefore(id)
+			if out, _, err = tx.createdBefore(id); err == nil && out.RevokedAt != nil {
+				err = undone("credential " + id)
+			}
 			return err
 		}
 		if pool.State != hubv1.PoolActive {
@@ -164,6 +170,14 @@ func (tx *Tx) repeats(actor string, key Key, request any) (object string, repeat
 		return "", false, problem.New(hubv1.CodeConflict, "the Idempotency-Key was used for another request")
 	}
 	return object, true, nil
+}
+
+// undone refuses to say that something was made which was taken away again: who
+// repeats the request may want it once more, and would believe it to be there.
+func undone(what string) *hubv1.Problem {
+	p := problem.New(hubv1.CodeConflict, "%s, which the request with this Idempotency-Key made, was removed since", what)
+	p.Remedy = "to make it again, ask with another Idempotency-Key"
+	return p
 }
 
 // keeper is whose keys are told apart: a user's tokens share theirs, but what was

@@ -22,6 +22,12 @@ const admins = `SELECT u.name FROM users u WHERE u.removed_at IS NULL AND (
 	'user:' || u.name IN (SELECT b.subject FROM role_bindings b WHERE b.role = ? AND b.project_id = '')
 	OR u.name IN (SELECT m.user_name FROM group_members m JOIN role_bindings b ON b.subject = 'group:' || m.group_name WHERE b.role = ? AND b.project_id = ''))`
 
+// everything is what the role that may do everything gives.
+func everything() access.Grant {
+	role, _ := access.FindBuiltIn(access.RoleAdmin)
+	return access.Grant{Role: role.Name, Permissions: role.Permissions}
+}
+
 // Access reads for the doctor who can do everything.
 func (s *Store) Access(ctx context.Context) (out doctor.Access, err error) {
 	live, now := " WHERE revoked_at IS NULL AND (expires_at IS NULL OR expires_at > ?)", nano(s.clock.Now())
@@ -34,9 +40,9 @@ func (s *Store) Access(ctx context.Context) (out doctor.Access, err error) {
 			out.First = append(out.First, t.Token)
 		}
 		theirs, err := collect(ctx, q, scanToken, selectTokens+live+" AND ceiling IS NULL AND user_name IN ("+admins+") ORDER BY user_name",
-			now, access.RoleAdmin, access.RoleAdmin)
+			nano(s.clock.Now().Add(doctor.Lasting)), access.RoleAdmin, access.RoleAdmin)
 		for _, t := range theirs {
-			if len(t.Scopes) == 0 || slices.Contains(t.Scopes, hubv1.PermissionAccessManage) {
+			if all := access.Of([]access.Grant{everything()}, t.Scopes); len(all.Everywhere()) == len(access.Permissions()) {
 				out.Others = append(out.Others, t.User)
 			}
 		}

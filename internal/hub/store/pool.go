@@ -158,6 +158,9 @@ func (s *Store) CreatePool(ctx context.Context, actor string, key Key, request h
 			return err
 		} else if repeated {
 			out.Credential, out.Pool, err = tx.createdBefore(id)
+			if err == nil && out.Pool.State == hubv1.PoolRevoked {
+				out, err = hubv1.CreatePoolResponse{}, undone("pool "+request.Name)
+			}
 			return err
 		}
 		pool, err := tx.makePool(actor, request.Name, request.PoolDefinition)

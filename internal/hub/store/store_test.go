@@ -520,6 +520,60 @@ func testRequestsAreRecognisedByTheirKey(t *testing.T) {
 	}
 }
 
+// Who repeats the making of what is gone is not told that it is there.
+func TestARepeatedRequestSaysWhatBecameOfWhatItMade(t *testing.T) {
+	both(t, testARepeatedRequestSaysWhatBecameOfWhatItMade)
+}
+
+func testARepeatedRequestSaysWhatBecameOfWhatItMade(t *testing.T) {
+	w := newWorld(t, 1)
+	boss := root(t, w.s)
+	var madeToken hubv1.Token
+	var madeCredential hubv1.Credential
+	for what, c := range map[string]struct{ make, remove func() error }{
+		"pool p": {
+			func() error {
+				_, err := w.s.CreatePool(background, admin, "a", hubv1.CreatePoolRequest{Name: "p", PoolDefinition: hubv1.PoolDefinition{MaxRunners: 1}})
+				return err
+			},
+			func() error { return errOf(w.s.RevokePool(background, admin, "p")) },
+		},
+		"user u": {
+			func() error {
+				return errOf(w.s.CreateUser(background, admin, "b", hubv1.CreateUserRequest{Name: "u"}))
+			},
+			func() error { return w.s.RemoveUser(background, admin, "u") },
+		},
+		"group g": {
+			func() error {
+				return errOf(w.s.CreateGroup(background, admin, "c", hubv1.CreateGroupRequest{Name: "g"}))
+			},
+			func() error { return w.s.RemoveGroup(background, admin, "g") },
+		},
+		"token ": {
+			func() (err error) {
+				madeToken, err = w.s.CreateToken(background, boss, "d", hubv1.CreateTokenRequest{Name: "t"})
+				return err
+			},
+			func() error { return w.s.RevokeToken(background, boss, madeToken.ID) },
+		},
+		"credential ": {
+			func() (err error) {
+				madeCredential, err = w.s.CreateCredential(background, admin, "e", "gpu")
+				return err
+			},
+			func() error { return errOf(w.s.RevokeCredential(background, admin, "gpu", madeCredential.ID)) },
+		},
+	} {
+		check(t, c.make())
+		check(t, c.make()) // while it is there
+		check(t, c.remove())
+		if err := c.make(); codeOf(err) != hubv1.CodeConflict || !strings.Contains(err.Error(), what) || !strings.Contains(err.Error(), "removed since") {
+			t.Errorf("%s: %v", what, err)
+		}
+	}
+}
+
 func TestAudience(t *testing.T) { both(t, testAudience) }
 
 func testAudience(t *testing.T) {

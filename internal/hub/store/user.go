@@ -2,6 +2,7 @@ package store
 
 import (
 	"context"
+	"errors"
 	"strings"
 	"time"
 
@@ -73,8 +74,10 @@ const (
 func (s *Store) createNamed(ctx context.Context, actor string, key Key, request any, insert, subject, action string) error {
 	kind, name, _ := strings.Cut(subject, ":")
 	return s.update(ctx, func(tx *Tx) error {
-		if _, repeated, err := tx.repeats(actor, key, request); err != nil || repeated {
+		if _, repeated, err := tx.repeats(actor, key, request); err != nil {
 			return err
+		} else if repeated {
+			return tx.stillNamed(kind, name)
 		}
 		if err := tx.managesAccess(); err != nil {
 			return err
@@ -97,6 +100,20 @@ func (s *Store) createNamed(ctx context.Context, actor string, key Key, request 
 		}
 		return tx.remember(actor, key, request, subject)
 	})
+}
+
+// stillNamed refuses to repeat the making of who was removed since.
+func (tx *Tx) stillNamed(kind, name string) error {
+	find := findUser
+	if kind == "group" {
+		find = findGroup
+	}
+	_, err := find(tx.ctx, tx, name)
+	var missing *hubv1.Problem
+	if errors.As(err, &missing) {
+		return undone(kind + " " + name)
+	}
+	return err
 }
 
 // RemoveUser removes a user with its tokens and roles. Its runs that wait are

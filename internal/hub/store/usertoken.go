@@ -81,7 +81,10 @@ func (s *Store) CreateToken(ctx context.Context, caller Caller, key Key, request
 		if id, repeated, err := tx.repeats(actor, key, request); err != nil {
 			return err
 		} else if repeated {
-			row, _, err := first(bg, tx, scanToken, selectTokens+" WHERE id = ?", id)
+			row, found, err := first(bg, tx, scanToken, selectTokens+" WHERE id = ?", id)
+			if err == nil && (!found || row.RevokedAt != nil) {
+				err = undone("token " + id)
+			}
 			out = row.Token
 			return err
 		}
@@ -169,7 +172,8 @@ func (tx *Tx) tokenScopes(request hubv1.CreateTokenRequest) ([]hubv1.Permission,
 }
 
 // ListTokens lists a user's tokens, newest first, or everybody's where no user
-// is named; those that are over only where asked for.
+// is named; those that are over only where asked for. A user who is not there and
+// has left none is an error: the name may be wrong.
 func (s *Store) ListTokens(ctx context.Context, user string, over bool) ([]hubv1.Token, error) {
 	where, args := " WHERE (? = '' OR user_name = ?)", []any{user, user}
 	if !over {
@@ -180,6 +184,9 @@ func (s *Store) ListTokens(ctx context.Context, user string, over bool) ([]hubv1
 	out := make([]hubv1.Token, 0, len(rows))
 	for _, row := range rows {
 		out = append(out, row.Token)
+	}
+	if err == nil && len(out) == 0 && user != "" {
+		_, err = findUser(ctx, s.reader, user)
 	}
 	return out, err
 }
