@@ -113,7 +113,7 @@ func (c *Client) ListCredentials(ctx context.Context, pool string, revoked bool)
 // is forced the hub refuses with CodeRotationUnfinished while an older one is
 // needed, and names each and why.
 func (c *Client) FinishRotation(ctx context.Context, pool string, request hubv1.FinishRotationRequest) (hubv1.FinishRotationResponse, error) {
-	return repeat[hubv1.FinishRotationResponse](ctx, c, apiPools+"/"+segment(pool)+"/credentials/finish", request)
+	return create[hubv1.FinishRotationResponse](ctx, c, apiPools+"/"+segment(pool)+"/credentials/finish", request)
 }
 
 // RevokeCredential revokes one credential; the runs of its runners are stopped.

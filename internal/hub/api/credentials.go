@@ -33,9 +33,10 @@ func (s *server) credentials() {
 	register(s, requires(hubv1.PermissionExecutorManage, op(http.MethodPost, apiBase+"/pools/{pool}/credentials/finish", "finish-rotation", "Revoke every credential but the newest, once none of them is needed")),
 		func(ctx context.Context, in *struct {
 			PoolPath
+			Keyed
 			Body hubv1.FinishRotationRequest
 		}) (*body[hubv1.FinishRotationResponse], error) {
-			return answer(s.Store.FinishRotation(ctx, actorOf(ctx), in.Pool, in.Body))
+			return answer(s.Store.FinishRotation(ctx, actorOf(ctx), store.Key(in.Key), in.Pool, in.Body))
 		})
 	register(s, requires(hubv1.PermissionExecutorManage, op(http.MethodPost, apiBase+"/pools/{pool}/credentials/{credential}/revoke", "revoke-credential", "Revoke a credential at once; runs of its runners are stopped")),
 		func(ctx context.Context, in *CredentialPath) (*body[hubv1.Credential], error) {

@@ -521,7 +521,7 @@ func (m *machine) FinishRotation(t *rapid.T) {
 	force := rapid.IntRange(0, 4).Draw(t, "force") == 0
 	busy := func() int { return m.count(t, "SELECT COUNT(*) FROM runners WHERE state = 'busy'") }
 	before := busy()
-	_, err := m.s.FinishRotation(background, admin, "gpu", hubv1.FinishRotationRequest{Force: force})
+	_, err := m.s.FinishRotation(background, admin, "", "gpu", hubv1.FinishRotationRequest{Force: force})
 	m.refusable(t, err)
 	if after := busy(); !force && after < before {
 		t.Fatalf("finishing a rotation stopped %d runs", before-after)

@@ -143,8 +143,8 @@ func (s *Store) ListCredentials(ctx context.Context, ref string, revoked bool) (
 // is forced it does so only where the newest was used later than each of the
 // others, which shows that the controller has it, and where no busy runner was
 // started with one of them, because its run would be stopped. Repeating it
-// changes nothing.
-func (s *Store) FinishRotation(ctx context.Context, actor, ref string, request hubv1.FinishRotationRequest) (out hubv1.FinishRotationResponse, err error) {
+// changes nothing, and with the same key says what it did the first time.
+func (s *Store) FinishRotation(ctx context.Context, actor string, key Key, ref string, request hubv1.FinishRotationRequest) (out hubv1.FinishRotationResponse, err error) {
 	err = s.update(ctx, func(tx *Tx) error {
 		pool, err := findPool(ctx, tx, ref)
 		if err != nil {
@@ -152,6 +152,12 @@ func (s *Store) FinishRotation(ctx context.Context, actor, ref string, request h
 		}
 		if err := tx.reaches(pool); err != nil {
 			return err
+		}
+		asked := finishing{pool.ID, request}
+		if was, repeated, err := tx.repeats(actor, key, asked); err != nil {
+			return err
+		} else if repeated {
+			return fromJSON(was, &out)
 		}
 		live, err := s.credentials(ctx, tx, pool.ID, onlyLive)
 		if err != nil {
@@ -181,9 +187,15 @@ func (s *Store) FinishRotation(ctx context.Context, actor, ref string, request h
 			c.RevokedAt = &tx.now
 			out.Revoked = append(out.Revoked, c)
 		}
-		return nil
+		return tx.remember(actor, key, asked, asJSON(out))
 	})
 	return out, err
+}
+
+// finishing is the request to finish a pool's rotation.
+type finishing struct {
+	Pool string
+	hubv1.FinishRotationRequest
 }
 
 // replaced are the live credential that stays, and those that it replaces.

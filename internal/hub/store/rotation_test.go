@@ -92,7 +92,7 @@ func testARotationIsFinishedOnceNothingNeedsTheOlderCredentials(t *testing.T) {
 			w := newWorld(t, 4)
 			newest, _ := w.rotate(t)
 			test.prepare(t, w, newest)
-			done, err := w.s.FinishRotation(background, admin, "gpu", hubv1.FinishRotationRequest{})
+			done, err := w.s.FinishRotation(background, admin, "", "gpu", hubv1.FinishRotationRequest{})
 			if len(test.refusals) > 0 {
 				wantRefusals(t, err, test.refusals)
 				w.use(t, w.secret) // it still works
@@ -106,7 +106,7 @@ func testARotationIsFinishedOnceNothingNeedsTheOlderCredentials(t *testing.T) {
 				t.Errorf("the older one: %v", err)
 			}
 			w.use(t, newest.Secret)
-			again, err := w.s.FinishRotation(background, admin, "gpu", hubv1.FinishRotationRequest{})
+			again, err := w.s.FinishRotation(background, admin, "", "gpu", hubv1.FinishRotationRequest{})
 			if err != nil || len(again.Revoked) != 0 || again.Kept.ID != newest.ID {
 				t.Errorf("repeated: %+v %v", again, err)
 			}
@@ -138,8 +138,16 @@ func testForcingARotationStopsTheRunsOfTheOlderCredentials(t *testing.T) {
 	idle := w.runner(t, "key-three3")
 	token, err := w.s.Mint(background, w.credential, "key-four4")
 	check(t, err)
-	done, err := w.s.FinishRotation(background, admin, "gpu", hubv1.FinishRotationRequest{Force: true})
+	done, err := w.s.FinishRotation(background, admin, "lost", "gpu", hubv1.FinishRotationRequest{Force: true})
 	check(t, err)
+	// Whoever lost the answer still learns what was stopped.
+	again, err := w.s.FinishRotation(background, admin, "lost", "gpu", hubv1.FinishRotationRequest{Force: true})
+	if check(t, err); asJSON(again) != asJSON(done) {
+		t.Errorf("repeated with its key: %s, want %s", asJSON(again), asJSON(done))
+	}
+	if _, err := w.s.FinishRotation(background, admin, "lost", "gpu", hubv1.FinishRotationRequest{}); codeOf(err) != hubv1.CodeConflict {
+		t.Errorf("another request with the key: %v", err)
+	}
 	if len(done.Revoked) != 1 || done.Revoked[0].Runners != (hubv1.RunnerCounts{Starting: 1, Idle: 1, Busy: 1}) {
 		t.Fatalf("revoked %+v", done.Revoked)
 	}
@@ -194,7 +202,7 @@ func testOneCredentialIsRevokedByItsID(t *testing.T) {
 	// The last one goes too: it may have leaked.
 	_, err = w.s.RevokeCredential(background, admin, "gpu", w.credential.ID)
 	check(t, err)
-	if _, err := w.s.FinishRotation(background, admin, "gpu", hubv1.FinishRotationRequest{}); codeOf(err) != hubv1.CodeConflict || !strings.Contains(err.Error(), "rotate-credential gpu") {
+	if _, err := w.s.FinishRotation(background, admin, "", "gpu", hubv1.FinishRotationRequest{}); codeOf(err) != hubv1.CodeConflict || !strings.Contains(err.Error(), "rotate-credential gpu") {
 		t.Errorf("finishing with none: %v", err)
 	}
 }

@@ -19,17 +19,50 @@ type candidate struct {
 	requirements *hubv1.Requirements
 }
 
-// mayTake says why the runner may not take the run; empty: it may. It is the one
+// passing is why a runner passes a run over; the zero value: it may take it.
+type passing int
+
+const (
+	kept   passing = iota + 1 // for another project
+	cannot                    // check what a project asks for
+)
+
+// mayTake says why the runner may not take the run; 0: it may. It is the one
 // place where that is decided. What the pool as a whole does not take has left
 // its queue, and is not this function's to see.
-func mayTake(run candidate, r runnerRow) (refusal string) {
+func mayTake(run candidate, r runnerRow) passing {
 	if !mayHold(r, run.project) {
-		return "it is kept for another project, whose volume it has"
+		return kept
 	}
 	if run.requirements == nil && !r.checks {
-		return "its build cannot check what a project asks for"
+		return cannot
 	}
-	return ""
+	return 0
+}
+
+// passedOver is why all of some runners pass a run over.
+type passedOver struct{ kept, cannot int }
+
+func (p *passedOver) add(why passing) {
+	if why == kept {
+		p.kept++
+	} else {
+		p.cannot++
+	}
+}
+
+func (p passedOver) String() string {
+	switch {
+	case p.kept == 1 && p.cannot == 0:
+		return "it is kept for another project, whose volume it has"
+	case p.cannot == 1 && p.kept == 0:
+		return "its build cannot check what a project asks for"
+	case p.cannot == 0:
+		return "they are kept for other projects, whose volumes they have"
+	case p.kept == 0:
+		return "their builds cannot check what a project asks for"
+	}
+	return "some are kept for other projects, whose volumes they have, and the builds of the others cannot check what a project asks for"
 }
 
 // match gives the runs, oldest first, each to the first of the runners that may
@@ -38,7 +71,7 @@ func mayTake(run candidate, r runnerRow) (refusal string) {
 func match(runs []candidate, runners []runnerRow, hand func(candidate, runnerRow) (bool, error)) ([]runnerRow, error) {
 	for _, run := range runs {
 		for i, r := range runners {
-			if mayTake(run, r) != "" {
+			if mayTake(run, r) != 0 {
 				continue
 			}
 			taken, err := hand(run, r)

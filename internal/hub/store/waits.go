@@ -26,9 +26,9 @@ type situation struct {
 	// refusals are what controllers in contact say keeps runners from starting,
 	// the newest credential's first.
 	refusals []saidRefusal
-	// passedOver is why the idle runners do not take the run; empty where there
-	// are none, or none listens yet.
-	passedOver string
+	// passedOver is why the idle runners do not take the run; nil where there are
+	// none, or one may.
+	passedOver *passedOver
 	// again is why the run waits once more; empty where it has not been handed
 	// out before.
 	again string
@@ -45,8 +45,11 @@ func (w situation) sentence() string {
 		reason = fmt.Sprintf("pool %s is cordoned: %s (%s)", name, w.cordon.Reason, w.whoseCordon())
 	case w.maximum == 0:
 		reason += ", which may have none: raise its maxRunners"
-	case w.passedOver != "":
-		reason += fmt.Sprintf(", of which %s idle and cannot take it: %s", count.Of(w.runners.Idle, "runner")+" "+count.Is(w.runners.Idle), w.passedOver)
+	case w.passedOver != nil:
+		reason += fmt.Sprintf(", of which %d %s idle and cannot take it: %s", w.runners.Idle, count.Is(w.runners.Idle), w.passedOver)
+		if w.held() >= w.maximum {
+			reason += fmt.Sprintf("; the pool has as many as it may have (maxRunners %d), so it is next when one of them is retired, or raise maxRunners", w.maximum)
+		}
 	case w.credentials == 0:
 		reason += ", which has no live credential, so no controller can serve it: make one with `cloop executor pool rotate-credential " + name + "` and give it to its controller"
 	case len(w.contacts) == 0:
@@ -91,6 +94,8 @@ func (w situation) full() string {
 // trouble is what a controller said, in its words.
 func (w situation) trouble() string {
 	said, who := w.refusals[0], "its controller"
+	// What follows it goes on with the sentence.
+	said.Message = strings.TrimRight(said.Message, ". ")
 	if others := w.serving() - 1; others > 0 {
 		who = fmt.Sprintf("one of its %d controllers", others+1)
 	}
@@ -165,13 +170,16 @@ type poolSituation struct {
 func (p *poolSituation) of(run runRow) situation {
 	w := p.situation
 	w.again = run.Reason
+	var over passedOver
 	for _, r := range p.idle {
-		refusal := mayTake(run.candidate(), r)
-		if refusal == "" {
-			w.passedOver = ""
-			break
+		why := mayTake(run.candidate(), r)
+		if why == 0 {
+			return w
 		}
-		w.passedOver = refusal
+		over.add(why)
+	}
+	if len(p.idle) > 0 {
+		w.passedOver = &over
 	}
 	return w
 }

@@ -97,8 +97,22 @@ func TestWhyARunWaits(t *testing.T) {
 			"waits for a runner of pool gpu, which has 1 of 4 and is to start one; should that last, the ExecutorPool's conditions and Events say why",
 		},
 		"idle runners that may not take it": {
-			situation{contacts: here, runners: hubv1.RunnerCounts{Idle: 2}, passedOver: "its build cannot check what a project asks for"},
-			"waits for a runner of pool gpu, of which 2 runners are idle and cannot take it: its build cannot check what a project asks for",
+			situation{contacts: here, runners: hubv1.RunnerCounts{Idle: 2}, passedOver: &passedOver{cannot: 2}},
+			"waits for a runner of pool gpu, of which 2 are idle and cannot take it: their builds cannot check what a project asks for",
+		},
+		"one that is another project's": {
+			situation{contacts: here, runners: hubv1.RunnerCounts{Idle: 1}, passedOver: &passedOver{kept: 1}},
+			"waits for a runner of pool gpu, of which 1 is idle and cannot take it: it is kept for another project, whose volume it has",
+		},
+		"all are other projects'": {
+			situation{contacts: here, runners: hubv1.RunnerCounts{Idle: 3, Busy: 1}, passedOver: &passedOver{kept: 3}},
+			"waits for a runner of pool gpu, of which 3 are idle and cannot take it: they are kept for other projects, whose volumes they have; " +
+				"the pool has as many as it may have (maxRunners 4), so it is next when one of them is retired, or raise maxRunners",
+		},
+		"each for another reason": {
+			situation{contacts: here, runners: hubv1.RunnerCounts{Idle: 3}, passedOver: &passedOver{kept: 1, cannot: 2}},
+			"waits for a runner of pool gpu, of which 3 are idle and cannot take it: some are kept for other projects, whose volumes they have, " +
+				"and the builds of the others cannot check what a project asks for",
 		},
 		"once more": {
 			situation{contacts: here, runners: hubv1.RunnerCounts{Starting: 1}, again: "attempt 2 after: the runner was silent for 50s"},
