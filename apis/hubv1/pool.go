@@ -21,6 +21,9 @@ const (
 	PoolRevoked PoolState = "revoked"
 )
 
+// DefaultHarness is that of a pool of which nobody said another, as in a HubPool.
+const DefaultHarness = "command"
+
 // PoolDefinition is what an operator or Git says of a pool.
 type PoolDefinition struct {
 	MaxRunners   int32             `json:"maxRunners" minimum:"0" maximum:"100000" doc:"The most runners that the pool may have at once."`

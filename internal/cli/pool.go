@@ -57,7 +57,7 @@ func (f *poolFlags) register(cmd *cobra.Command) {
 	flags.Lookup("label").DefValue = ""
 	flags.StringSliceVar(&f.audience, "audience", nil, "user:, group: or role: `ENTRY` that may start runs, several times; none: anyone")
 	flags.StringVar(&f.owner, "owner", "", "user:, group: or role: `ENTRY` that owns the pool; only projects that it may read run there")
-	flags.StringVar(&f.harness, "harness", "command", "`NAME` of the harness that the pool's runners carry")
+	flags.StringVar(&f.harness, "harness", hubv1.DefaultHarness, "`NAME` of the harness that the pool's runners carry")
 	flags.StringSliceVar(&f.capabilities, "capability", nil, "`NAME` of a capability that the pool's runners are declared to have, such as kernelIsolated, or NAME=false; several times")
 }
 

@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"cloop.dev/cloop/apis/hubv1"
+	"cloop.dev/cloop/apis/v1alpha1"
+	"cloop.dev/cloop/internal/fleet"
 	"cloop.dev/cloop/internal/hubclient"
 	"cloop.dev/cloop/internal/secret"
 )
@@ -271,6 +273,18 @@ func TestARunnerIsMintedAsHoldingAVolume(t *testing.T) {
 	wantCode(t, err, hubv1.CodeHoldsUnknown)
 	_, err = controller.MintHolding(r.ctx(), hubv1.MintRequest{Key: "key-two2", Holds: "app"})
 	wantCode(t, err, hubv1.CodeInvalid)
+}
+
+// Whether it comes from the API, from the command line or from Git, what is left
+// out means the same.
+func TestAPoolHasTheHarnessThatADocumentHas(t *testing.T) {
+	r := serve(t, nil)
+	if pool, _ := r.pool("demo", 1); pool.Harness != hubv1.DefaultHarness {
+		t.Errorf("its harness is %q", pool.Harness)
+	}
+	if got := fleet.DefinitionOf(&v1alpha1.HubPool{}).Harness; got != hubv1.DefaultHarness {
+		t.Errorf("a document's is %q", got)
+	}
 }
 
 // What its controller had before is no credential in the wrong place.

@@ -1,6 +1,7 @@
 package store
 
 import (
+	"cmp"
 	"context"
 	"database/sql"
 	"fmt"
@@ -54,6 +55,7 @@ func scanPool(row scanner) (poolRow, error) {
 	if err := fromJSON(definition, &p.PoolDefinition); err != nil {
 		return p, err
 	}
+	p.Harness = cmp.Or(p.Harness, hubv1.DefaultHarness) // an older build kept none
 	if p.Source, err = optionalJSON[hubv1.Provenance](about); err != nil {
 		return p, err
 	}
@@ -181,6 +183,7 @@ func (s *Store) CreatePool(ctx context.Context, actor string, key Key, request h
 
 // makePool inserts a pool or revives a revoked one.
 func (tx *Tx) makePool(actor, name string, definition hubv1.PoolDefinition) (poolRow, error) {
+	definition.Harness = cmp.Or(definition.Harness, hubv1.DefaultHarness)
 	if err := tx.within(name, definition); err != nil {
 		return poolRow{}, err
 	}
