@@ -4,13 +4,16 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
 
 	"cloop.dev/cloop/apis/hubv1"
+	"cloop.dev/cloop/internal/count"
 	"cloop.dev/cloop/internal/hubclient"
+	"cloop.dev/cloop/internal/printable"
 )
 
 // ask makes one request of the hub and shows what came of it.
@@ -47,12 +50,15 @@ func (a *app) newUserCommand() *cobra.Command {
 		Short: "Remove a user with its tokens and roles; its waiting runs are cancelled",
 		Args:  cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return a.act(cmd, "remove user "+args[0], func(ctx context.Context, hub *hubclient.Client) error {
+			if err := a.act(cmd, "remove user "+args[0], func(ctx context.Context, hub *hubclient.Client) error {
 				if force {
 					return hub.ForceRemoveUser(ctx, args[0])
 				}
 				return hub.RemoveUser(ctx, args[0])
-			}, fmt.Sprintf("Removed user %s and its tokens.", args[0]))
+			}, fmt.Sprintf("Removed user %s and its tokens.", args[0])); err != nil {
+				return err
+			}
+			return a.sayStillListed(cmd, "user:"+args[0])
 		},
 	}
 	remove.Flags().BoolVar(&force, "force", false, "remove the user also where nobody is left then who may manage access: only `cloop hub reset-admin` brings one back")
@@ -109,6 +115,34 @@ func (a *app) newUserCommand() *cobra.Command {
 	return cmd
 }
 
+// maxListing bounds how many pools sayStillListed names.
+const maxListing = 10
+
+// sayStillListed names the pools that go on to list who was removed: they list
+// names, which whoever is made under that name has.
+func (a *app) sayStillListed(cmd *cobra.Command, subject string) error {
+	hub, err := a.connect()
+	if err != nil {
+		return err
+	}
+	pools, err := hub.ListPools(cmd.Context())
+	if err != nil {
+		say(a.stderr, "cloop: which pools still list %s cannot be read: %s\n", subject, printable.Line(err.Error()))
+		return nil // it is removed all the same
+	}
+	var names []string
+	for _, pool := range pools {
+		if pool.Owner == subject || slices.Contains(pool.Audience, subject) {
+			names = append(names, pool.Name)
+		}
+	}
+	if len(names) > 0 {
+		say(a.stdout, "Audience or owner of %s still list %s, which counts for whoever is made under that name: take it out with `cloop executor pool update`, or in Git.\n",
+			strings.Join(count.First(names, maxListing), ", "), subject)
+	}
+	return nil
+}
+
 // roleNames are roles as one cell of a table: a role for one project as
 // ROLE@PROJECT.
 func roleNames(bindings []hubv1.RoleBinding) string {
@@ -140,9 +174,12 @@ func (a *app) newGroupCommand() *cobra.Command {
 		Short: "Remove a group with its roles; its members stay",
 		Args:  cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return a.act(cmd, "remove group "+args[0], func(ctx context.Context, hub *hubclient.Client) error {
+			if err := a.act(cmd, "remove group "+args[0], func(ctx context.Context, hub *hubclient.Client) error {
 				return hub.RemoveGroup(ctx, args[0])
-			}, fmt.Sprintf("Removed group %s.", args[0]))
+			}, fmt.Sprintf("Removed group %s.", args[0])); err != nil {
+				return err
+			}
+			return a.sayStillListed(cmd, "group:"+args[0])
 		},
 	}
 	textOnly(remove)

@@ -1,6 +1,7 @@
 package hub_test
 
 import (
+	"net"
 	"strings"
 	"testing"
 	"time"
@@ -97,6 +98,29 @@ func TestTheDoctorAndThePoolSayTheSame(t *testing.T) {
 	}
 	if page := r.page("/metrics"); !strings.Contains(page, `cloop_fleet_sync_ready{sync="fleet"} 0`) || !strings.Contains(page, `cloop_fleet_syncs_total{state="failed",sync="fleet"} `) {
 		t.Error("the metrics do not have the sync")
+	}
+}
+
+// A server that takes the connection and never answers.
+func TestTheDoctorFindsASyncThatDoesNotComeToItsEnd(t *testing.T) {
+	silent, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
+	check(t, err)
+	defer func() { _ = silent.Close() }()
+	r := serve(t, func(o *hub.Options) {
+		o.Syncs = []hub.SyncConfig{{Name: "fleet", URL: "https://" + silent.Addr().String() + "/fleet.git", Interval: 5 * time.Minute}}
+	})
+	found := func() *hubv1.Finding {
+		t.Helper()
+		d, err := r.admin.Doctor(r.ctx())
+		check(t, err)
+		return findingOf(d, hubv1.FindingSyncsStale)
+	}
+	if f := found(); f != nil {
+		t.Fatalf("at its start: %+v", f)
+	}
+	r.clock.Step(18 * time.Minute) // three intervals and two minutes are 17
+	if f := found(); f == nil || f.Severity != hubv1.SeverityWarn || f.About != "fleet" || !strings.Contains(f.Found, "not looked since the hub started, 18 min ago, and is to look every 5m0s") {
+		t.Errorf("found %+v", f)
 	}
 }
 
