@@ -55,7 +55,6 @@ func scanPool(row scanner) (poolRow, error) {
 	if err := fromJSON(definition, &p.PoolDefinition); err != nil {
 		return p, err
 	}
-	p.Harness = cmp.Or(p.Harness, hubv1.DefaultHarness) // an older build kept none
 	if p.Source, err = optionalJSON[hubv1.Provenance](about); err != nil {
 		return p, err
 	}
