@@ -117,7 +117,7 @@ func flagError(cmd *cobra.Command, err error) error {
 		return usageError(cmd, err)
 	}
 	takes, known := map[string]string{
-		"int": "a whole number", "int32": "a whole number", "int64": "a whole number",
+		"int": "a whole number of at most 64 bits", "int32": "a whole number of at most 32 bits", "int64": "a whole number of at most 64 bits",
 		"duration": "a duration such as 90s, 5m or 2h", "bool": "true or false", "stringToString": "KEY=VALUE",
 	}[flag.Value.Type()]
 	if !known {

@@ -87,6 +87,7 @@ func TestBadBodiesAreRefusedWithTheField(t *testing.T) {
 		"harness":                  {"POST", "/api/v1/pools", `{"name":"x","maxRunners":1,"harness":"A B"}`, "body.harness"},
 		"owner of a change":        {"PATCH", "/api/v1/pools/demo", `{"owner":"a\u0000b"}`, "body.owner"},
 		"a line in a cordon":       {"POST", "/api/v1/pools/demo/cordon", `{"reason":"a\u001b[31m"}`, "body.reason"},
+		"a number beyond all":      {"POST", "/api/v1/pools", `{"name":"x","maxRunners":1e400}`, "body"},
 		"tags in a cordon":         {"POST", "/api/v1/pools/demo/cordon", `{"reason":"upgrade\udb40\udc41"}`, "body.reason"},
 		"a hidden space in a ref":  {"POST", "/api/v1/runs", `{"project":"app","command":["a"],"ref":"ma\u200bin"}`, "body.ref"},
 		"a hidden space in a URL":  {"POST", "/api/v1/projects", `{"name":"a","remote":"https://git.example.com/\u200ba"}`, "body.remote"},

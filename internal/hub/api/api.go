@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"maps"
 	"net/http"
+	"reflect"
 	"runtime/debug"
 	"strconv"
 	"strings"
@@ -171,6 +172,9 @@ func fieldErrors(status int, err error) []hubv1.FieldError {
 			if named {
 				return []hubv1.FieldError{{Location: field, Message: message}}
 			}
+		}
+		if detail.Message == "invalid integer" {
+			detail.Message = "must be " + kindOf(reflect.TypeFor[int64]()) // also where there are too many digits
 		}
 		return []hubv1.FieldError{{Location: detail.Location, Message: detail.Message}}
 	}

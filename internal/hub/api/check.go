@@ -37,6 +37,9 @@ func plainly(err error) error {
 	var of *json.UnmarshalTypeError
 	var syntax *json.SyntaxError
 	switch {
+	case errors.As(err, &of) && of.Type.Kind() == reflect.Float64:
+		// Decoded for no type yet.
+		return errors.New(placeOf(of.Field) + decodeMark + "must not hold a number beyond 1.8e308")
 	case errors.As(err, &of):
 		return errors.New(placeOf(of.Field) + decodeMark + "must be " + kindOf(of.Type))
 	case errors.As(err, &syntax):
