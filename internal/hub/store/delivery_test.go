@@ -68,8 +68,10 @@ func testAnEventIsActedOnOnce(t *testing.T) {
 	}
 }
 
+func TestOneSyncsEventsAreBounded(t *testing.T) { both(t, testOneSyncsEventsAreBounded) }
+
 // Whoever knows the secret can send any number of events.
-func TestOneSyncsEventsAreBounded(t *testing.T) {
+func testOneSyncsEventsAreBounded(t *testing.T) {
 	w := newWorld(t, 1)
 	many := make([]string, 50_000)
 	for i := range many {
