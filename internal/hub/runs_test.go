@@ -130,7 +130,7 @@ func TestARunThatNobodyHasReadGoesToARunnerThatReadsIt(t *testing.T) {
 	}()
 	<-listening
 	run := r.run("app")
-	if run.State != hubv1.RunQueued || run.Requirements != nil || !strings.Contains(run.Reason, "1 runner is idle and cannot take it: its build cannot check") {
+	if run.State != hubv1.RunQueued || run.Requirements != nil || !strings.Contains(run.Reason, "of which 1 is idle and cannot take it: its build cannot check") {
 		t.Fatalf("it is %+v", run)
 	}
 	_, runner := r.enroll(controller, "new-runner")
