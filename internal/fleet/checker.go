@@ -44,6 +44,9 @@ type checker struct {
 	named map[string]bool
 	// ours: path of a root → it has documents of cloop.dev.
 	ours map[string]bool
+	// spent counts the documents, and omits those that were not rendered for their number.
+	spent spent
+	omits int
 	// memo of earlier verdicts; nil: there is none.
 	memo *memo
 	// appliers of the repository; nil where a PoolSync is who asks. doubts are why
@@ -72,6 +75,9 @@ func (c *checker) result() *Report {
 // root checks one root: in each way in which it is applied, where that makes a
 // difference.
 func (c *checker) root(ctx context.Context, b *builder, at root) error {
+	if c.omit(at, variant{}) {
+		return nil
+	}
 	if at.kustomization == "" {
 		err := c.plainRoot(ctx, b, at, variant{})
 		if !errors.Is(err, errVariables) {
@@ -120,11 +126,31 @@ func (c *checker) each(ctx context.Context, b *builder, at root, check func(vari
 		return err
 	}
 	for _, v := range variants(appliers, at.path, c.variables) {
+		if c.omit(at, v) {
+			continue
+		}
 		if err := check(v); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// omit says whether a root is not rendered, in a way, because there is too much. The
+// first is a problem, which says so of all.
+func (c *checker) omit(at root, v variant) bool {
+	problem, omit := c.spent.omitted(at, v)
+	if !omit {
+		return false
+	}
+	if c.lost = true; c.omits == 0 {
+		r := c.begin(at.name(v), nil)
+		r.broken([]schemas.Problem{problem})
+		r.lose(true)
+		r.end()
+	}
+	c.omits++
+	return true
 }
 
 func (c *checker) kustomized(at root, v variant, out *rendering) {
@@ -189,7 +215,8 @@ func (c *checker) begin(name string, variables *Variables) *rootChecker {
 // that has no value is only told of that.
 func (r *rootChecker) judgeWith(o *renderedObject, variables *Variables) *facts {
 	object := *o
-	if problems := object.substitute(variables); len(problems) > 0 {
+	problems := object.substitute(variables)
+	if r.spent.add(&object); len(problems) > 0 {
 		f := &facts{identity: identity(o.Object), object: describe(o.Object), file: o.File, line: o.Line,
 			ours: o.Object.GroupVersionKind().Group == v1alpha1.GroupVersion.Group, verdict: problems}
 		f.keep(o, "metadata.name")

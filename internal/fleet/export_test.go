@@ -89,3 +89,10 @@ func SetRootValues(values int) (undo func()) {
 
 // OnlyMergeKeys is onlyMergeKeys.
 var OnlyMergeKeys = onlyMergeKeys
+
+// SetMost sets how many documents, and how much text, all roots have together.
+func SetMost(documents, texts int64) (undo func()) {
+	oldDocuments, oldTexts := maxDocuments, maxTexts
+	maxDocuments, maxTexts = documents, texts
+	return func() { maxDocuments, maxTexts = oldDocuments, oldTexts }
+}

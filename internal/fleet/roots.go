@@ -16,6 +16,7 @@ type Renderer struct {
 	given *Variables
 	// roots: path → the root that Roots found there.
 	roots map[string]root
+	spent spent
 }
 
 // NewRenderer opens a repository's directory. Variables are as Checking has
@@ -120,10 +121,15 @@ func (r *Renderer) Render(ctx context.Context, path string, ways []Way) ([]Rende
 			}
 			rendered[way.alters()] = out
 		}
+		if problem, omit := r.spent.omitted(root{path: path}, variant{by: way.By}); omit {
+			all[i].Problems = []schemas.Problem{problem}
+			continue
+		}
 		one := rendering{objects: slices.Clone(out.objects), problems: slices.Clone(out.problems)}
 		one.substitute(way.variables, nil)
 		all[i].Problems = one.problems
 		for j := range one.objects {
+			r.spent.add(&one.objects[j])
 			all[i].Objects = append(all[i].Objects, one.objects[j].Rendered)
 		}
 	}
