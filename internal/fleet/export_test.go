@@ -92,7 +92,7 @@ var OnlyMergeKeys = onlyMergeKeys
 
 // SetMost sets how many documents, and how much text, all roots have together.
 func SetMost(documents, texts int64) (undo func()) {
-	oldDocuments, oldTexts := maxDocuments, maxTexts
-	maxDocuments, maxTexts = documents, texts
-	return func() { maxDocuments, maxTexts = oldDocuments, oldTexts }
+	oldDocuments, oldTexts := maxDocuments, maxAllTexts
+	maxDocuments, maxAllTexts = documents, texts
+	return func() { maxDocuments, maxAllTexts = oldDocuments, oldTexts }
 }

@@ -13,7 +13,7 @@ import (
 // The texts of the documents are counted in bytes.
 var (
 	maxDocuments int64 = 50_000
-	maxTexts     int64 = 128 << 20
+	maxAllTexts  int64 = 128 << 20
 )
 
 // spent counts what was rendered. It is safe for concurrent use.
@@ -31,8 +31,8 @@ func (s *spent) beyond() (which string, passed bool) {
 	switch {
 	case s.documents.Load() > maxDocuments:
 		return fmt.Sprintf("%d documents", maxDocuments), true
-	case s.texts.Load() > maxTexts:
-		return fmt.Sprintf("%d MiB of text", maxTexts>>20), true
+	case s.texts.Load() > maxAllTexts:
+		return fmt.Sprintf("%d MiB of text", maxAllTexts>>20), true
 	}
 	return "", false
 }
