@@ -9,8 +9,12 @@ import (
 // contest is how often something was corrected lately that somebody else keeps
 // changing.
 type contest struct {
-	times int
-	last  time.Time
+	times       int
+	first, last time.Time
+	// by changed it last, and what it changed, in words for people.
+	by, what string
+	// disputed: corrections are put off. told: that was said in an Event.
+	disputed, told bool
 }
 
 const (
@@ -40,15 +44,31 @@ func (c *contest) mayWrite(found, wrote, status any, now time.Time) (at time.Tim
 // enter counts a correction that is about to be made. Where it is not time for
 // it yet, it says when it will be, and counts nothing.
 func (c *contest) enter(now time.Time) (at time.Time, may bool) {
+	if at, may = c.next(now); may {
+		c.count(now)
+	}
+	return at, may
+}
+
+// next says when a correction may be made, and whether that is now.
+func (c *contest) next(now time.Time) (at time.Time, may bool) {
 	if now.Sub(c.last) >= contestEnds {
 		*c = contest{}
 	}
 	if c.times >= freeCorrections {
-		next := c.last.Add(backoff(c.times-freeCorrections, contestSlowest))
-		if now.Before(next) {
+		if next := c.last.Add(backoff(c.times-freeCorrections, contestSlowest)); now.Before(next) {
+			c.disputed = true
 			return next, false
 		}
 	}
-	c.times, c.last = c.times+1, now
 	return now, true
+}
+
+// count notes a correction that was made.
+func (c *contest) count(now time.Time) {
+	if c.times == 0 {
+		c.first = now
+	}
+	c.times, c.last = c.times+1, now
+	c.disputed = c.disputed || c.times > freeCorrections
 }

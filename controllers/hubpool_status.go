@@ -111,6 +111,7 @@ func (p *hubPoolPass) findings() []finding {
 		e := entry(d.Path, d.Cause)
 		e.Git, e.Hub = shorten(secret.Redact(d.Git), maxDriftValue), shorten(secret.Redact(d.Hub), maxDriftValue)
 		e.Manager = shorten(secret.Redact(d.By), maxDriftManager)
+		e.Outcome, e.Message = d.Outcome, shorten(secret.Redact(d.Message), maxDriftMessage)
 		found = append(found, finding{DriftEntry: e})
 	}
 	if p.err == nil || p.have.Override != nil || p.have.Source == nil || !ofCluster(p.have.Source.Sync) {
@@ -119,6 +120,10 @@ func (p *hubPoolPass) findings() []finding {
 	for _, d := range fleet.CompareHub(fleet.DefinitionOf(p.pool), p.have.PoolDefinition) {
 		e := entry(d.Path, v1alpha1.DriftCommitNotApplied)
 		e.Git, e.Hub = asJSON(d.Want), asJSON(d.Have)
+		e.Outcome, e.Message = v1alpha1.OutcomeWaiting, shorten(p.err.message(), maxDriftMessage)
+		if p.err.stalled {
+			e.Outcome = v1alpha1.OutcomeRefused
+		}
 		found = append(found, finding{DriftEntry: e})
 	}
 	return found
@@ -133,7 +138,7 @@ func (r *hubPoolReconciler) reportDrift(ctx context.Context, p *hubPoolPass) {
 	}
 	looked := func(*v1alpha1.DriftEntry) bool { return p.have != nil }
 	history := follow(p.status.Drift, p.findings(), looked, metav1.NewTime(r.clock.Now()))
-	p.status.Drift = history.entries
+	p.status.Drift, _ = shownDrift(history.entries, maxDriftBytes)
 	open, overridden := 0, 0
 	for i := range history.entries {
 		switch e := &history.entries[i]; {

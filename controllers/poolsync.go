@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"runtime/debug"
+	"slices"
 	"sync"
 	"time"
 
@@ -37,6 +38,9 @@ type poolSyncReconciler struct {
 	pools    client.Reader
 	live     client.Reader
 	appliers *appliers
+
+	// observers has the objects that are only compared.
+	observers observers
 
 	// Git, and sources of Flux.
 	sources   *sourceWatches
@@ -87,7 +91,9 @@ type syncMemory struct {
 	objects    map[objectID]*objectMemory
 	comparedAt int64
 	// contests: object → how often it was corrected since the last new build.
-	contests map[objectID]contest
+	contests map[objectID]*contest
+	// drift are all entries of which the status has those that it has room for.
+	drift []v1alpha1.DriftEntry
 	// rivals: object of applied or newest → the other PoolSync that it belongs to.
 	rivals map[objectID]types.NamespacedName
 	// due is when Git is asked without a trigger; failures counts those in a row
@@ -249,6 +255,7 @@ func newSyncPass(sync *v1alpha1.PoolSync, m *syncMemory, now time.Time) *syncPas
 func (m *syncMemory) begin(found *v1alpha1.PoolSyncStatus, now time.Time) {
 	m.status = found.DeepCopy()
 	m.status.Conditions = keepConditions(m.status.Conditions, syncConditions)
+	m.drift = slices.Clone(m.status.Drift)
 	if ready := meta.FindStatusCondition(m.status.Conditions, v1alpha1.ConditionReady); ready != nil && ready.Status == metav1.ConditionFalse {
 		m.trouble = troubleOf(ready, !meta.IsStatusConditionTrue(m.status.Conditions, v1alpha1.ConditionStalled), now)
 	}
@@ -267,7 +274,7 @@ func (r *poolSyncReconciler) run(ctx context.Context, p *syncPass) {
 		m.force()
 	}
 	if p.full {
-		m.source = r.climb(ctx, p, []step{{"resolve", r.resolve}, {"verify", r.verify}, {"depends", r.depends}, {"build", r.build}})
+		m.source = r.climb(ctx, p, []step{{"resolve", r.resolve}, {"verify", r.verify}, {"depends", r.depends}, {"build", r.build}, {"fit", r.fit}})
 		r.tellHistory(ctx, p)
 		r.recall(ctx, p)
 	}
@@ -377,8 +384,8 @@ func backoff(failures int, last time.Duration) time.Duration {
 // wait is how long until the PoolSync is looked at without a trigger.
 func (r *poolSyncReconciler) wait(p *syncPass) time.Duration {
 	p.comeBack(p.memory.due)
-	for i := range p.status.Drift {
-		if corrected := p.status.Drift[i].Corrected; corrected != nil {
+	for i := range p.memory.drift {
+		if corrected := p.memory.drift[i].Corrected; corrected != nil {
 			p.comeBack(corrected.Add(keepCorrected))
 		}
 	}
@@ -432,6 +439,7 @@ func (r *poolSyncReconciler) forget(name types.NamespacedName) {
 		return
 	}
 	r.removeClone(m)
+	r.observers.forget(name)
 	r.events.forget(name)
 	r.metrics.forget(name, m.applied)
 }

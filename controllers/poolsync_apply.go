@@ -116,18 +116,23 @@ func (p *syncPass) asFarAsApplied() *build {
 		maps.Copy(held.byID, before.byID)
 	}
 	for _, s := range p.sights {
-		if s.applied {
+		if s.applied || s.observed {
 			held.byID[s.id] = s.want
 		}
 	}
 	held.objects = slices.Collect(maps.Values(held.byID))
+	for _, object := range held.objects {
+		if fleet.Observed(object) {
+			held.observed++
+		}
+	}
 	return held
 }
 
 // isDue says whether an object is written in this pass. What the API server has
 // refused is offered again when Git is asked, not whenever something else moves.
 func (r *poolSyncReconciler) isDue(p *syncPass, s *sight) bool {
-	if p.forced && !s.leaving() {
+	if p.forced && !s.leaving() && !s.observed {
 		return true
 	}
 	o := p.memory.object(s.id)
@@ -135,7 +140,7 @@ func (r *poolSyncReconciler) isDue(p *syncPass, s *sight) bool {
 		s.refused = o.refused
 		return false
 	}
-	return s.toApply(p.sync.Spec.Drift.Mode) && (s.changed() || r.mayCorrect(p, s.id))
+	return s.toApply(p.sync.Spec.Drift.Mode) && (s.changed() || r.mayCorrect(p, s))
 }
 
 // maxRefusals bounds how many objects a condition names that were refused.
@@ -177,22 +182,6 @@ func (p *syncPass) shortfall() *stageError {
 	return err
 }
 
-// mayCorrect says whether it is time to correct an object, and counts it; where
-// it is not, the pass comes back when it is.
-func (r *poolSyncReconciler) mayCorrect(p *syncPass, id objectID) bool {
-	m := p.memory
-	if m.contests == nil {
-		m.contests = map[objectID]contest{}
-	}
-	c := m.contests[id]
-	at, may := c.enter(r.clock.Now())
-	if !may {
-		p.comeBack(at)
-	}
-	m.contests[id] = c
-	return may
-}
-
 // write brings objects to what Git wants, pools last: their runners need the account,
 // the quota and the NetworkPolicy that stand beside them. The error is one that says
 // nothing about an object, such as an API server that does not answer.
@@ -200,7 +189,7 @@ func (r *poolSyncReconciler) write(ctx context.Context, p *syncPass, manager *ss
 	if err := r.announce(ctx, p); err != nil {
 		return err
 	}
-	w := &writer{client: manager.Client(), live: r.live, revision: p.target.revision}
+	w := &writer{client: manager.Client(), live: r.live, revision: p.target.revision, clock: r.clock}
 	write := func(ctx context.Context, s *sight) error {
 		if len(s.ignore) > 0 {
 			return w.writeShared(ctx, manager, p.sync.Spec.Drift.Ignore, s)

@@ -3,6 +3,8 @@ package controllers
 import (
 	"cmp"
 	"encoding/json"
+	"errors"
+	"fmt"
 	"slices"
 	"time"
 
@@ -18,9 +20,10 @@ const (
 	// keepCorrected is how long an entry stays that is no difference any more:
 	// long enough for whoever wonders where the edit went.
 	keepCorrected = 10 * time.Minute
-	// maxDriftValue and maxDriftManager are the API's bounds, in bytes.
+	// maxDriftValue, maxDriftManager and maxDriftMessage are the API's bounds, in bytes.
 	maxDriftValue   = 16384
 	maxDriftManager = 512
+	maxDriftMessage = 2048
 )
 
 // driftKey tells entries apart.
@@ -46,26 +49,59 @@ type driftHistory struct {
 func (p *syncPass) findings() []finding {
 	var found []finding
 	seen := map[driftKey]bool{}
-	add := func(id objectID, cause string, corrected bool, diffs ...fleet.FieldDiff) {
+	add := func(s *sight, cause string, diffs ...fleet.FieldDiff) {
 		for _, diff := range diffs {
-			entry := entryOf(id, cause, diff)
-			if !seen[keyOf(&entry)] {
-				seen[keyOf(&entry)] = true
-				found = append(found, finding{entry, corrected})
+			entry := entryOf(s.id, cause, diff)
+			if seen[keyOf(&entry)] {
+				continue
 			}
+			seen[keyOf(&entry)] = true
+			entry.Outcome, entry.Message = p.outcome(s)
+			entry.Message = shorten(secret.Redact(entry.Message), maxDriftMessage)
+			found = append(found, finding{entry, s.applied})
 		}
 	}
 	for _, s := range p.sights {
-		add(s.id, v1alpha1.DriftClusterEdited, s.applied, s.edited...)
+		if s.observed {
+			add(s, v1alpha1.DriftCommitNotApplied, s.diffs...)
+			continue
+		}
+		add(s, v1alpha1.DriftClusterEdited, s.edited...)
 		if s.changed() && !s.applied && p.err != nil {
-			add(s.id, v1alpha1.DriftCommitNotApplied, false, s.awaited()...)
+			add(s, v1alpha1.DriftCommitNotApplied, s.awaited()...)
 		}
 	}
 	for _, pending := range p.unapplied() {
-		add(pending.id, v1alpha1.DriftCommitNotApplied, false, pending.diffs...)
+		add(pending, v1alpha1.DriftCommitNotApplied, pending.diffs...)
 	}
 	return found
 }
+
+// outcome is what becomes of the differences of an object, and why.
+func (p *syncPass) outcome(s *sight) (outcome, message string) {
+	report := p.sync.Spec.Drift.Mode == v1alpha1.DriftReport
+	switch {
+	case s.observed:
+		return v1alpha1.OutcomeObserved, fmt.Sprintf("the document has the annotation %s: it is only compared", v1alpha1.AnnotationObserve)
+	case s.applied:
+		return v1alpha1.OutcomeCorrected, "Git's value was put back"
+	case s.leaving():
+		return v1alpha1.OutcomeWaiting, "the object is being deleted, and is made again once it is gone"
+	case s.refused != nil:
+		return v1alpha1.OutcomeRefused, s.refused.Error()
+	case !s.again.IsZero():
+		c := p.memory.contestOf(s.id)
+		return v1alpha1.OutcomeContested, fmt.Sprintf("%s; next at %s", c, s.again.UTC().Format(time.RFC3339))
+	case report && !s.changed():
+		return v1alpha1.OutcomeReportOnly, "spec.drift.mode is " + v1alpha1.DriftReport
+	case p.err != nil:
+		return v1alpha1.OutcomeWaiting, p.err.message()
+	}
+	return v1alpha1.OutcomeWaiting, "Git's value is about to be put back"
+}
+
+// errHeldBack is of an object in which the check finds an error.
+var errHeldBack = errors.New("the check holds the document back; the condition Ready says why")
 
 // unapplied are the ExecutorPools that the newest build holds back, and where none of
 // it is applied all of them, compared with what the cluster has.
@@ -74,7 +110,7 @@ func (p *syncPass) unapplied() []*sight {
 	for id := range p.held() {
 		if id.isPool() {
 			// Its values may be anything, a secret too.
-			pending = append(pending, &sight{id: id, diffs: []fleet.FieldDiff{{}}})
+			pending = append(pending, &sight{id: id, diffs: []fleet.FieldDiff{{}}, refused: errHeldBack})
 		}
 	}
 	newest := p.memory.newest
@@ -86,7 +122,7 @@ func (p *syncPass) unapplied() []*sight {
 		have[s.id] = s.have
 	}
 	for _, want := range newest.objects {
-		s := &sight{id: idOf(want), want: want}
+		s := &sight{id: idOf(want), want: want, refused: newest.refusal.cause}
 		live, known := have[s.id]
 		switch {
 		case !s.id.isPool() || s.id.name == "":
@@ -147,7 +183,7 @@ func follow(before []v1alpha1.DriftEntry, found []finding, looked func(*v1alpha1
 			h.detected = append(h.detected, f.DriftEntry)
 		}
 		if f.corrected {
-			f.Corrected = &now
+			f.Corrected, f.Outcome = &now, v1alpha1.OutcomeCorrected
 			h.corrected = append(h.corrected, f.DriftEntry)
 		}
 		h.entries = append(h.entries, f.DriftEntry)
@@ -160,16 +196,17 @@ func follow(before []v1alpha1.DriftEntry, found []finding, looked func(*v1alpha1
 			continue
 		case e.Corrected == nil && looked(&e):
 			e.Corrected = &now
+			e.Outcome, e.Message = v1alpha1.OutcomeCorrected, "the two agree again, without this controller's doing"
 			h.corrected = append(h.corrected, e)
 		}
 		h.entries = append(h.entries, e)
 	}
-	h.entries = bounded(h.entries)
+	sortDrift(h.entries)
 	return h
 }
 
-// bounded sorts entries, and where there are too many drops corrected ones first.
-func bounded(entries []v1alpha1.DriftEntry) []v1alpha1.DriftEntry {
+// sortDrift sorts entries, those that are no difference any more last.
+func sortDrift(entries []v1alpha1.DriftEntry) {
 	rank := func(e *v1alpha1.DriftEntry) int {
 		if e.Corrected == nil {
 			return 0
@@ -180,7 +217,6 @@ func bounded(entries []v1alpha1.DriftEntry) []v1alpha1.DriftEntry {
 		return cmp.Or(cmp.Compare(rank(&a), rank(&b)), cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Kind, b.Kind),
 			cmp.Compare(a.Name, b.Name), cmp.Compare(a.Path, b.Path))
 	})
-	return entries[:min(len(entries), maxDrift)]
 }
 
 // looked says whether the object of an entry was looked at in this pass.

@@ -69,6 +69,9 @@ const maxShown = 128
 
 // driftReason tells what somebody changed from what a commit would change.
 func driftReason(e *v1alpha1.DriftEntry) v1alpha1.Reason {
+	if e.Outcome == v1alpha1.OutcomeObserved {
+		return v1alpha1.ReasonObserved
+	}
 	if e.Cause == v1alpha1.DriftCommitNotApplied {
 		return v1alpha1.ReasonCommitWaits
 	}
@@ -111,18 +114,17 @@ func (m *syncMetrics) synced(name types.NamespacedName, took time.Duration) {
 // drift counts open differences of each pool that was looked at, so that a pool
 // without any shows as 0.
 func (m *syncMetrics) drift(p *syncPass) {
+	open := map[driftKey]int{}
+	for i := range p.memory.drift {
+		if e := &p.memory.drift[i]; e.Corrected == nil {
+			open[driftKey{kind: e.Kind, namespace: e.Namespace, name: e.Name}]++
+		}
+	}
 	for _, s := range p.sights {
-		if !s.id.isPool() {
-			continue
+		if s.id.isPool() {
+			n := open[driftKey{kind: s.id.kind, namespace: s.id.namespace, name: s.id.name}]
+			m.drifted.WithLabelValues(s.id.namespace, s.id.name, fleet.SurfaceGitCluster).Set(float64(n))
 		}
-		open := 0
-		for i := range p.status.Drift {
-			e := &p.status.Drift[i]
-			if e.Corrected == nil && e.Kind == s.id.kind && e.Namespace == s.id.namespace && e.Name == s.id.name {
-				open++
-			}
-		}
-		m.drifted.WithLabelValues(s.id.namespace, s.id.name, fleet.SurfaceGitCluster).Set(float64(open))
 	}
 }
 

@@ -6,6 +6,7 @@ import (
 	"reflect"
 	"slices"
 	"strings"
+	"time"
 
 	"golang.org/x/sync/errgroup"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -28,6 +29,8 @@ type sight struct {
 	// have is what the cluster has; nil where it has none. It may be the cache's
 	// own and is only read.
 	have *unstructured.Unstructured
+	// observed: it is compared, and nothing else.
+	observed bool
 	// ignore are JSON pointers to fields that are neither compared nor applied.
 	ignore []string
 	// bears are differences that an accepted write left: the cluster's own rules
@@ -44,6 +47,9 @@ type sight struct {
 	applied bool
 	// refused is why the API server did not take it.
 	refused error
+	// again is when it is corrected that somebody else keeps changing; zero: it is
+	// not put off.
+	again time.Time
 }
 
 // objectMemory is what the process remembers of one object of a PoolSync.
@@ -130,6 +136,7 @@ func (r *poolSyncReconciler) look(ctx context.Context, p *syncPass) *stageError 
 	for _, s := range p.sights {
 		s.note(p.memory.object(s.id))
 	}
+	r.observers.note(p)
 	if err := r.yield(ctx, p); err != nil {
 		return transient(v1alpha1.ReasonApplyFailed, err)
 	}
@@ -149,16 +156,21 @@ func (m *syncMemory) attend(p *syncPass) {
 			o.quiet, o.bears = "", nil
 		}
 	}
+	for id := range m.contests {
+		if p.target.byID[id] == nil {
+			delete(m.contests, id)
+		}
+	}
 }
 
 // sight begins to look at an object.
 func (p *syncPass) sight(want *unstructured.Unstructured) *sight {
-	s := &sight{id: idOf(want), want: want, ignore: fleet.IgnoredPaths(p.sync.Spec.Drift.Ignore, want)}
+	s := &sight{id: idOf(want), want: want, observed: fleet.Observed(want), ignore: fleet.IgnoredPaths(p.sync.Spec.Drift.Ignore, want)}
 	s.bears = p.memory.object(s.id).bears
 	if p.inventory == nil {
 		p.inventory = idsOf(p.status.Inventory)
 	}
-	if p.memory.applied != nil && p.inventory[s.id] {
+	if p.memory.applied != nil && p.inventory[s.id] && !s.observed {
 		s.before = p.memory.applied.byID[s.id]
 	}
 	return s
@@ -214,7 +226,7 @@ func (s *sight) read(ctx context.Context, from client.Reader) error {
 // needsManagers says whether it matters who wrote what: to say who edited, and to
 // leave alone what another applier owns of what is ignored.
 func (s *sight) needsManagers() bool {
-	return len(s.edited) > 0 || len(s.ignore) > 0 && s.have != nil && (s.changed() || len(s.diffs) > 0 || s.unmarked)
+	return s.observed && len(s.diffs) > 0 || len(s.edited) > 0 || s.unmarked && !s.changed() || len(s.ignore) > 0 && s.have != nil && (s.changed() || len(s.diffs) > 0 || s.unmarked)
 }
 
 // present is what the cluster has and will keep.
@@ -229,6 +241,8 @@ func (s *sight) compare() {
 	have := s.present()
 	s.diffs, s.edited = s.notBorne(fleet.CompareSpecs(s.want, have, s.ignore)), nil
 	switch {
+	case s.observed:
+		return
 	case s.before == nil:
 	case s.changed():
 		s.edited = s.notBorne(among(fleet.CompareSpecs(s.before, have, s.ignore), s.diffs))
@@ -289,7 +303,7 @@ func contains(all, some map[string]string) bool {
 // toApply says whether the object is to be applied. Where drift is only reported,
 // what Git has not changed stays as somebody made it.
 func (s *sight) toApply(mode string) bool {
-	if s.leaving() {
+	if s.leaving() || s.observed {
 		return false
 	}
 	if s.changed() {

@@ -108,6 +108,7 @@ func addPoolSync(mgr ctrl.Manager, opts Options, recorder record.EventRecorder, 
 		// A HubPool goes once its hub has carried out its deletion policy.
 		Watches(&v1alpha1.HubPool{}, handler.EnqueueRequestsFromMapFunc(syncsOf(opts.Namespace)), builder.WithPredicates(definitionChanged())).
 		Watches(newPool(), handler.EnqueueRequestsFromMapFunc(syncsOf(opts.Namespace)), builder.WithPredicates(definitionChanged())).
+		Watches(newPool(), handler.EnqueueRequestsFromMapFunc(r.observers.of), builder.WithPredicates(definitionChanged())).
 		WithOptions(controller.Options{
 			MaxConcurrentReconciles: syncsAtOnce,
 			SkipNameValidation:      new(true), // several managers of one process, in tests

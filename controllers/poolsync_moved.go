@@ -7,6 +7,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"cloop.dev/cloop/apis/v1alpha1"
+	"cloop.dev/cloop/internal/fleet"
 	"cloop.dev/cloop/internal/fleet/moved"
 )
 
@@ -20,7 +21,7 @@ func notMoved(b *build, doomed []*unstructured.Unstructured) []*unstructured.Uns
 	}
 	var claims []moved.Claim[objectID]
 	for id, object := range b.byID {
-		if from := object.GetAnnotations()[v1alpha1.AnnotationMovedFrom]; from != "" {
+		if from := object.GetAnnotations()[v1alpha1.AnnotationMovedFrom]; from != "" && !fleet.Observed(object) {
 			claims = append(claims, moved.Claim[objectID]{At: id, From: movedFrom(id, from)})
 		}
 	}

@@ -13,6 +13,7 @@ import (
 
 	"cloop.dev/cloop/apis/v1alpha1"
 	"cloop.dev/cloop/internal/count"
+	"cloop.dev/cloop/internal/fleet"
 )
 
 // Two PoolSyncs may want one object. It belongs to the one that has it in its
@@ -40,6 +41,9 @@ func (r *poolSyncReconciler) yield(ctx context.Context, p *syncPass) error {
 	mine := idsOf(p.status.Inventory)
 	p.sights = slices.DeleteFunc(p.sights, func(s *sight) bool {
 		delete(m.rivals, s.id)
+		if s.observed {
+			return false // whosever it is
+		}
 		rival, yes := p.rival(s, mine[s.id], theirs[s.id])
 		if yes {
 			m.rivals[s.id] = rival
@@ -62,7 +66,7 @@ func (p *syncPass) rival(s *sight, mine bool, theirs []types.NamespacedName) (ty
 	case mine && elsewhere:
 		// What another namespace's PoolSync has applied cannot be read here. A
 		// label is soon forged, so the object is given up only to one that insists.
-		return named, p.memory.contests[s.id].times >= freeCorrections
+		return named, p.memory.contestOf(s.id).times >= freeCorrections
 	case mine:
 		return named, slices.Contains(theirs, named)
 	case len(theirs) > 0:
@@ -116,10 +120,10 @@ func idOfEntry(e v1alpha1.InventoryEntry) objectID {
 	return objectID{schema.FromAPIVersionAndKind(e.APIVersion, e.Kind).Group, e.Kind, e.Namespace, e.Name}
 }
 
-// own are the objects of a build that no other PoolSync has.
+// own are the objects of a build that are applied and that no other PoolSync has.
 func (p *syncPass) own(b *build) []*unstructured.Unstructured {
 	return slices.DeleteFunc(slices.Clone(b.objects), func(object *unstructured.Unstructured) bool {
-		return p.memory.rivals[idOf(object)].Name != ""
+		return p.memory.rivals[idOf(object)].Name != "" || fleet.Observed(object)
 	})
 }
 

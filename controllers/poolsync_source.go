@@ -44,8 +44,8 @@ type build struct {
 	objects []*unstructured.Unstructured
 	// byID: id → the object.
 	byID map[objectID]*unstructured.Unstructured
-	// hubPools are left to the hub.
-	hubPools int
+	// hubPools are left to the hub; observed are among objects and only compared.
+	hubPools, observed int
 	// held are the objects that are not applied for problems of theirs; they are not
 	// among objects.
 	held     map[objectID]bool
@@ -259,6 +259,12 @@ func (b *build) add(sync *v1alpha1.PoolSync, rendered *fleet.Rendered) {
 	obj := rendered.Object.DeepCopy()
 	delete(obj.Object, "status")
 	obj.SetNamespace(idIn(sync, obj).namespace)
+	if fleet.Observed(obj) {
+		b.observed++
+		b.objects = append(b.objects, obj)
+		b.byID[idOf(obj)] = obj
+		return
+	}
 	labels := obj.GetLabels()
 	if labels == nil {
 		labels = map[string]string{}

@@ -67,7 +67,10 @@ func (p *syncPass) success() string {
 	if p.target == nil {
 		return ""
 	}
-	message := fmt.Sprintf("applied %s: %s", p.target.revision, count.Of(len(p.target.objects), "object"))
+	message := fmt.Sprintf("applied %s: %s", p.target.revision, count.Of(len(p.target.objects)-p.target.observed, "object"))
+	if p.target.observed > 0 {
+		message += fmt.Sprintf("; %d more %s only compared", p.target.observed, count.Is(p.target.observed))
+	}
 	if p.status.VerifiedBy != "" {
 		message += "; signed by " + p.status.VerifiedBy
 	}
@@ -117,38 +120,52 @@ func (r *poolSyncReconciler) announce(ctx context.Context, p *syncPass) error {
 // written only when it changes.
 func (r *poolSyncReconciler) report(ctx context.Context, p *syncPass) error {
 	r.conditions(p)
-	history := follow(p.status.Drift, p.findings(), p.looked(), metav1.NewTime(r.clock.Now()))
-	p.status.Drift = history.entries
-	r.setDrifted(p)
+	history := follow(p.memory.drift, p.findings(), p.looked(), metav1.NewTime(r.clock.Now()))
+	r.setDrifted(p, p.showDrift(history.entries))
 	r.announceOutcome(ctx, p, history)
 	r.metrics.drift(p)
 	return r.writeStatus(ctx, p)
 }
 
-func (r *poolSyncReconciler) setDrifted(p *syncPass) {
-	edited, waiting := 0, 0
-	for i := range p.status.Drift {
-		switch e := &p.status.Drift[i]; {
+// setDrifted says whether the cluster differs from Git; rest is what status.drift has
+// no room for.
+func (r *poolSyncReconciler) setDrifted(p *syncPass, rest string) {
+	edited, waiting, observed := 0, 0, 0
+	for i := range p.memory.drift {
+		switch e := &p.memory.drift[i]; {
 		case e.Corrected != nil:
+		case e.Outcome == v1alpha1.OutcomeObserved:
+			observed++
 		case e.Cause == v1alpha1.DriftCommitNotApplied:
 			waiting++
 		default:
 			edited++
 		}
 	}
+	contested := r.contested(p)
+	listed := "status.drift lists what" + rest
 	switch {
+	case len(contested) > 0:
+		r.set(p, v1alpha1.ConditionDrifted, metav1.ConditionTrue, v1alpha1.ReasonContested,
+			fmt.Sprintf("%s; %s: %s", strings.Join(count.First(contested, maxContested), "; "), listed, v1alpha1.ReasonContested.Remedy()))
 	case edited > 0:
 		r.set(p, v1alpha1.ConditionDrifted, metav1.ConditionTrue, v1alpha1.ReasonDriftDetected,
-			fmt.Sprintf("the cluster differs from Git in %s; status.drift lists what: %s", count.Of(edited+waiting, "field"), driftRemedy(p.sync.Spec.Drift.Mode)))
+			fmt.Sprintf("the cluster differs from Git in %s; %s: %s", count.Of(edited+waiting, "field"), listed, driftRemedy(p.sync.Spec.Drift.Mode)))
 	case waiting > 0:
 		r.set(p, v1alpha1.ConditionDrifted, metav1.ConditionTrue, v1alpha1.ReasonCommitWaits,
-			fmt.Sprintf("Git's newest commit is not applied, which would change %s; status.drift lists what: %s", count.Of(waiting, "field"), v1alpha1.ReasonCommitWaits.Remedy()))
+			fmt.Sprintf("Git's newest commit is not applied, which would change %s; %s: %s", count.Of(waiting, "field"), listed, v1alpha1.ReasonCommitWaits.Remedy()))
+	case observed > 0:
+		r.set(p, v1alpha1.ConditionDrifted, metav1.ConditionTrue, v1alpha1.ReasonObserved,
+			fmt.Sprintf("what is only compared differs from Git in %s; %s: %s", count.Of(observed, "field"), listed, v1alpha1.ReasonObserved.Remedy()))
 	case len(p.status.Drift) > 0:
-		r.set(p, v1alpha1.ConditionDrifted, metav1.ConditionFalse, v1alpha1.ReasonDriftCorrected, "what differed is as Git says again; status.drift lists it for ten minutes")
+		r.set(p, v1alpha1.ConditionDrifted, metav1.ConditionFalse, v1alpha1.ReasonDriftCorrected, fmt.Sprintf("what differed is as Git says again; status.drift lists it%s for ten minutes", rest))
 	case p.target != nil:
 		r.set(p, v1alpha1.ConditionDrifted, metav1.ConditionFalse, v1alpha1.ReasonNoDrift, "the cluster is as Git says")
 	}
 }
+
+// maxContested bounds how many objects a condition names that somebody keeps changing.
+const maxContested = 5
 
 // driftRemedy says what to do about an edit, which a sync undoes by itself unless it
 // is told not to.
@@ -165,6 +182,7 @@ var syncConditions = []string{v1alpha1.ConditionReady, v1alpha1.ConditionReconci
 // writeStatus writes the status where the object has another.
 func (r *poolSyncReconciler) writeStatus(ctx context.Context, p *syncPass) error {
 	m := p.memory
+	p.status.Conditions = trimmed(p.status.Conditions, maxObject-written(p.sync)-sizeOf(p.status.Inventory)-sizeOf(p.status.Drift))
 	if at, may := m.contest.mayWrite(p.found, *m.status, *p.status, r.clock.Now()); !may {
 		if !at.IsZero() {
 			p.comeBack(at)

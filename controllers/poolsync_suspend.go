@@ -17,7 +17,15 @@ import (
 
 // suspend says that nothing is done, who wanted that, why and until when.
 func (r *poolSyncReconciler) suspend(ctx context.Context, p *syncPass) error {
-	r.set(p, v1alpha1.ConditionReady, metav1.ConditionUnknown, v1alpha1.ReasonSuspended, suspension(p.sync))
+	message := suspension(p.sync)
+	r.set(p, v1alpha1.ConditionReady, metav1.ConditionUnknown, v1alpha1.ReasonSuspended, message)
+	for _, entries := range [][]v1alpha1.DriftEntry{p.status.Drift, p.memory.drift} {
+		for i := range entries {
+			if e := &entries[i]; e.Corrected == nil {
+				e.Outcome, e.Message = v1alpha1.OutcomeSuspended, shorten(message, maxDriftMessage)
+			}
+		}
+	}
 	meta.RemoveStatusCondition(&p.status.Conditions, v1alpha1.ConditionReconciling)
 	meta.RemoveStatusCondition(&p.status.Conditions, v1alpha1.ConditionStalled)
 	r.setUnsupported(p)

@@ -71,10 +71,11 @@ func TestDriftIsBoundedAndKeepsWhatIsOpen(t *testing.T) {
 		found = append(found, finding{DriftEntry: entry(fmt.Sprintf("z%02d", i), "/a", now, nil)})
 	}
 	h := follow(before, found, func(*v1alpha1.DriftEntry) bool { return true }, metav1.NewTime(now))
-	if len(h.entries) != maxDrift {
-		t.Fatalf("%d entries", len(h.entries))
+	shown, cut := shownDrift(h.entries, maxDriftBytes)
+	if len(h.entries) != 2*maxDrift || len(shown) != maxDrift || cut {
+		t.Fatalf("%d of %d entries", len(shown), len(h.entries))
 	}
-	for _, e := range h.entries {
+	for _, e := range shown {
 		if e.Corrected != nil {
 			t.Fatalf("%+v took an open one's place", e)
 		}
@@ -156,7 +157,7 @@ func TestWhenGitIsAsked(t *testing.T) {
 	}
 	// An entry that is to be dropped wakes it sooner.
 	corrected := metav1.NewTime(c.Now().Add(30*time.Second - keepCorrected))
-	m.status.Drift = []v1alpha1.DriftEntry{{Corrected: &corrected}}
+	m.drift = []v1alpha1.DriftEntry{{Corrected: &corrected}}
 	if p := do(nil); r.wait(p) != 30*time.Second {
 		t.Errorf("an old entry: next in %s", r.wait(p))
 	}
@@ -171,9 +172,13 @@ func TestContestsAreAnsweredEverLater(t *testing.T) {
 	id := objectID{name: "gpu"}
 	corrected := 0
 	try := func() time.Time {
-		p := &syncPass{memory: m}
-		if r.mayCorrect(p, id) {
+		p, s := &syncPass{memory: m}, &sight{id: id, edited: []fleet.FieldDiff{{Path: "/spec/maxRunners", Manager: "scaler"}}}
+		if r.mayCorrect(p, s) {
 			corrected++
+			m.corrected(id, c.Now())
+		}
+		if !s.again.Equal(p.again) {
+			t.Errorf("put off until %s, looked at again at %s", s.again, p.again)
 		}
 		return p.again
 	}
@@ -188,7 +193,10 @@ func TestContestsAreAnsweredEverLater(t *testing.T) {
 	if again := try(); corrected != freeCorrections+1 || !again.Equal(c.Now().Add(2*time.Second)) {
 		t.Fatalf("%d corrections, then one at %s", corrected, again)
 	}
-	if p := (&syncPass{memory: m}); !r.mayCorrect(p, objectID{name: "batch"}) {
+	if said := m.contestOf(id).String(); said != "scaler changes /spec/maxRunners as fast as it is put back (put back 6 times in 1s)" {
+		t.Errorf("said is %s", said)
+	}
+	if p := (&syncPass{memory: m}); !r.mayCorrect(p, &sight{id: objectID{name: "batch"}}) {
 		t.Fatal("another object pays for it")
 	}
 	c.SetTime(c.Now().Add(contestEnds))

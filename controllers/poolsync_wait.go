@@ -20,6 +20,7 @@ import (
 
 	"cloop.dev/cloop/apis/v1alpha1"
 	"cloop.dev/cloop/internal/count"
+	"cloop.dev/cloop/internal/fleet"
 )
 
 // health is what is known of the readiness of what a PoolSync applied.
@@ -111,7 +112,7 @@ func (r *poolSyncReconciler) unready(ctx context.Context, p *syncPass) ([]string
 	}
 	for _, s := range p.sights {
 		switch {
-		case !s.id.isPool():
+		case !s.id.isPool(), s.observed:
 		case s.have == nil:
 			note(s.id, "is gone")
 		case versionOf(s.have) == p.memory.object(s.id).behind:
@@ -120,7 +121,10 @@ func (r *poolSyncReconciler) unready(ctx context.Context, p *syncPass) ([]string
 			note(s.id, notReady(s.have))
 		}
 	}
-	for id := range p.target.byID {
+	for id, object := range p.target.byID {
+		if fleet.Observed(object) {
+			continue
+		}
 		// Its own PoolSync would wait for itself; others' are not in the cache.
 		if id.kind != v1alpha1.PoolSyncKind || id.group != v1alpha1.Group || id.namespace != p.sync.Namespace || id.name == p.sync.Name {
 			continue

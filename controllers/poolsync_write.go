@@ -16,6 +16,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/fluxcd/pkg/ssa"
@@ -31,6 +32,7 @@ type writer struct {
 	// live asks the API server as the controller itself.
 	live     client.Reader
 	revision string
+	clock    clock.PassiveClock
 
 	mu sync.Mutex // guards the pass that is counted in
 }
@@ -85,6 +87,9 @@ func (w *writer) written(p *syncPass, s *sight, found string) {
 	case version != found:
 		p.changes.configured++
 		o.behind = found
+	}
+	if version != found && !s.changed() {
+		p.memory.corrected(s.id, w.clock.Now())
 	}
 	o.quiet = version
 }

@@ -124,6 +124,16 @@ const (
 	CauseCommitNotApplied = "CommitNotApplied"
 )
 
+// Outcomes of a Drift.
+const (
+	// OutcomeWaiting: it ends by itself, at Until.
+	OutcomeWaiting = "Waiting"
+	// OutcomeRefused: what Git says is not applied.
+	OutcomeRefused = "Refused"
+	// OutcomeObserved: the document says that it is only to be compared.
+	OutcomeObserved = "Observed"
+)
+
 // Drift is one field in which the hub has a pool otherwise than Git.
 type Drift struct {
 	// Path is a JSON pointer into the HubPool document, such as /spec/maxRunners;
@@ -139,6 +149,8 @@ type Drift struct {
 	Since time.Time `json:"since"`
 	// Until is when it ends by itself; nil where it does not.
 	Until *time.Time `json:"until,omitempty"`
+	// Outcome is one of the Outcome… constants.
+	Outcome string `json:"outcome"`
 	// Message says why there is a difference.
 	Message string `json:"message"`
 }

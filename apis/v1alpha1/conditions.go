@@ -67,6 +67,7 @@ const (
 	ReasonPathNotFound            Reason = "PathNotFound"
 	ReasonBuildFailed             Reason = "BuildFailed"
 	ReasonEmptyBuild              Reason = "EmptyBuild"
+	ReasonTooManyObjects          Reason = "TooManyObjects"
 	ReasonValidationFailed        Reason = "ValidationFailed"
 	ReasonApplyFailed             Reason = "ApplyFailed"
 	ReasonPruneFailed             Reason = "PruneFailed"
@@ -75,6 +76,8 @@ const (
 	ReasonNoDrift                 Reason = "NoDrift"
 	ReasonDriftDetected           Reason = "DriftDetected"
 	ReasonDriftCorrected          Reason = "DriftCorrected"
+	ReasonContested               Reason = "Contested"
+	ReasonObserved                Reason = "Observed"
 	ReasonCommitWaits             Reason = "CommitWaits"
 )
 
@@ -110,9 +113,28 @@ const (
 	DriftCommitNotApplied = "CommitNotApplied"
 	DriftClusterEdited    = "ClusterEdited"
 	DriftHubEdited        = "HubEdited"
+	DriftBothEdited       = "BothEdited"
 	DriftBreakGlass       = "BreakGlass"
 	DriftConverging       = "Converging"
 	DriftRuleBroken       = "RuleBroken"
+)
+
+// Outcomes of a DriftEntry.
+const (
+	// OutcomeCorrected: it is gone.
+	OutcomeCorrected = "Corrected"
+	// OutcomeWaiting: it will go without anybody's doing.
+	OutcomeWaiting = "Waiting"
+	// OutcomeReportOnly: it is shown, and nobody is to correct it.
+	OutcomeReportOnly = "ReportOnly"
+	// OutcomeObserved: the document says that it is only to be compared.
+	OutcomeObserved = "Observed"
+	// OutcomeContested: another writer undoes each correction.
+	OutcomeContested = "Contested"
+	// OutcomeRefused: what Git says cannot be applied.
+	OutcomeRefused = "Refused"
+	// OutcomeSuspended: whoever would correct it is suspended.
+	OutcomeSuspended = "Suspended"
 )
 
 // remedies say what to do about a reason that is not good news.
@@ -139,6 +161,7 @@ var remedies = map[Reason]string{
 	ReasonPathNotFound:         "correct spec.path, or commit an overlay there; nothing was changed",
 	ReasonBuildFailed:          "run `cloop fleet check` on the repository and commit a fix; nothing was changed",
 	ReasonEmptyBuild:           "an overlay without a document prunes nothing: commit one, or delete the PoolSync to remove its pools",
+	ReasonTooManyObjects:       "divide the overlay over two PoolSyncs, or have the commit replace fewer objects at once; nothing was changed",
 	ReasonValidationFailed:     "run `cloop fleet check` on the repository and commit a fix; what is wrong stays as it was applied last",
 	ReasonApplyFailed:          "read the API server's message: usually a right that the applying account lacks",
 	ReasonPruneFailed:          "read the API server's message: usually a right that the applying account lacks",
@@ -155,6 +178,8 @@ var remedies = map[Reason]string{
 	ReasonOverridden:           "nothing, if it is meant: it ends by itself; to end it now, run `cloop executor pool show` and what that names, or change the definition in Git",
 	ReasonOrphaned:             "see at the hub whether the pool is still wanted; `cloop executor pool revoke` ends it",
 	ReasonCommitWaits:          "see the condition Ready: it says what keeps the commit from being applied",
+	ReasonContested:            "stop the other writer, or leave the field to it with spec.drift.ignore; Git's value is put back ever more slowly meanwhile",
+	ReasonObserved:             "take the annotation cloop.dev/observe out of the documents once Git says what is wanted: they are applied then",
 	ReasonDriftDetected:        "change the field in Git, or set spec.drift.mode to Correct to have Git's value restored",
 }
 

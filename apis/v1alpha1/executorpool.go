@@ -198,6 +198,10 @@ type DriftEntry struct {
 	Manager string `json:"manager,omitempty"`
 	// Since is when the difference was first seen.
 	Since metav1.Time `json:"since"`
+	// Outcome is one of the Outcome… constants.
+	Outcome string `json:"outcome,omitempty"`
+	// Message says why that is the outcome.
+	Message string `json:"message,omitempty"`
 	// Corrected is when the difference was removed; such an entry is kept for
 	// ten minutes and then dropped.
 	Corrected *metav1.Time `json:"corrected,omitempty"`

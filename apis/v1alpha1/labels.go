@@ -40,6 +40,9 @@ const (
 	// AnnotationMovedFrom on an object of a fleet repository says which one it was
 	// before: NAME, or NAMESPACE/NAME. A comparison of commits shows a rename then.
 	AnnotationMovedFrom = "cloop.dev/moved-from"
+	// AnnotationObserve, "true" on a pool of a fleet repository, has it compared and
+	// shown, and neither applied nor pruned.
+	AnnotationObserve = "cloop.dev/observe"
 	// AnnotationApprovePrune names the revision whose prune beyond the limit
 	// a person has approved.
 	AnnotationApprovePrune = "cloop.dev/approve-prune"

@@ -117,6 +117,9 @@ type FieldDrift struct {
 	Manager string `json:"manager,omitempty"`
 	// Since is when the difference began, where that is known.
 	Since *time.Time `json:"since,omitempty"`
+	// Outcome is one of v1alpha1's Outcome… constants, and Message says why.
+	Outcome string `json:"outcome"`
+	Message string `json:"message"`
 }
 
 // Any says whether there is drift. What is still converging counts: the
@@ -150,9 +153,9 @@ func (r *DriftReport) Unpublished(published *DriftReport) {
 			same := before[field.key(r.Pools[i].Cluster)]
 			switch {
 			case same != nil && canonical(same.Git) == canonical(field.Git):
-				field.Cause = same.Cause
+				field.Cause, field.Outcome, field.Message = same.Cause, same.Outcome, same.Message
 			case field.Surface != SurfaceHubCluster || field.Cause != v1alpha1.DriftRuleBroken:
-				field.Cause = CauseNotPushed
+				field.explain(CauseNotPushed)
 			}
 		}
 	}
@@ -165,7 +168,7 @@ func (r *DriftReport) Outdated() {
 		for j := range r.Pools[i].Fields {
 			switch field := &r.Pools[i].Fields[j]; field.Cause {
 			case v1alpha1.DriftConverging, v1alpha1.DriftCommitNotApplied, CauseUnserved:
-				field.Cause = CauseCloneBehind
+				field.explain(CauseCloneBehind)
 			}
 		}
 	}
@@ -180,12 +183,16 @@ func Drift(in DriftInput) *DriftReport {
 	for i := range in.Clusters {
 		d.cluster(&in.Clusters[i])
 	}
+	d.bothEdited()
 	slices.SortStableFunc(d.report.Pools, func(a, b PoolDrift) int {
 		return cmp.Or(cmp.Compare(a.Pool, b.Pool), cmp.Compare(a.Cluster, b.Cluster))
 	})
 	for _, pool := range d.report.Pools {
 		for i := range pool.Fields {
 			field := &pool.Fields[i]
+			if field.Outcome == "" {
+				field.explain(field.Cause)
+			}
 			field.Git, field.Hub, field.Cluster = secret.RedactValue(field.Git), secret.RedactValue(field.Hub), secret.RedactValue(field.Cluster)
 		}
 		slices.SortStableFunc(pool.Fields, func(a, b FieldDrift) int {
@@ -262,6 +269,7 @@ func (d *drift) hubPool(name string, wanted *v1alpha1.HubPool, have *hubv1.Pool)
 	definition := DefinitionOf(wanted)
 	if have == nil {
 		field.Git, field.Cause = definition, d.in.Hub.cause(nil)
+		field.observed(wanted)
 		d.add(name, "", field)
 		return
 	}
@@ -269,6 +277,7 @@ func (d *drift) hubPool(name string, wanted *v1alpha1.HubPool, have *hubv1.Pool)
 		at := field
 		at.Path, at.Git, at.Hub, at.Cause = diff.Path, diff.Want, diff.Have, d.in.Hub.cause(have)
 		at.overridden(have)
+		at.observed(wanted)
 		d.add(name, "", at)
 	}
 	if wanted.Spec.Cordon != nil && (have.Cordon == nil || have.Cordon.Reason != wanted.Spec.Cordon.Reason) {
@@ -277,6 +286,7 @@ func (d *drift) hubPool(name string, wanted *v1alpha1.HubPool, have *hubv1.Pool)
 			field.Hub, field.Manager, field.Since = have.Cordon.Reason, have.Cordon.By, &have.Cordon.At
 		}
 		field.overridden(have)
+		field.observed(wanted)
 		d.add(name, "", field)
 	}
 }
@@ -313,6 +323,10 @@ func (f *FieldDrift) overridden(have *hubv1.Pool) {
 	for i := range have.Drift {
 		if d := &have.Drift[i]; d.Path == f.Path {
 			f.Cause, f.Manager, f.Since = d.Cause, d.By, &d.Since
+			f.Outcome, f.Message = d.Outcome, d.Message
+			if d.Until != nil {
+				f.Message = fmt.Sprintf("until %s: %s", d.Until.UTC().Format(time.RFC3339), d.Message)
+			}
 		}
 	}
 }

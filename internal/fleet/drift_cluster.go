@@ -51,7 +51,10 @@ func (d *drift) cluster(c *ClusterSurface) {
 		}
 		field := clusterField(pool.Object)
 		field.Git = pool.Object.Object["spec"]
-		field.Cause = c.cause(c.syncOf(pool.Object), pool.Object, "")
+		sync := c.syncOf(pool.Object)
+		field.Cause = c.cause(sync, pool.Object, "")
+		field.seen(sync)
+		field.observed(pool.Object)
 		d.add(HubPoolName(pool.Object), c.Name, field)
 	}
 }
@@ -74,6 +77,8 @@ func (d *drift) executorPool(c *ClusterSurface, want, have *unstructured.Unstruc
 		field.Cause = c.cause(sync, have, "")
 		if leaving != nil {
 			field.Cause, field.Since = CauseBeingDeleted, timeOrNil(leaving.Time)
+		} else {
+			field.seen(sync)
 		}
 		d.add(HubPoolName(have), c.Name, field)
 		return
@@ -91,13 +96,16 @@ func (d *drift) executorPool(c *ClusterSurface, want, have *unstructured.Unstruc
 		manager, since := fieldWriter(have, diff.Path, v1alpha1.FieldManagerPoolSync)
 		field.Manager, field.Cause = manager, c.cause(sync, have, manager)
 		field.Since = timeOrNil(since)
-		field.observed(sync)
+		field.seen(sync)
+		field.observed(want)
 		d.add(HubPoolName(have), c.Name, field)
 	}
 }
 
-// observed takes over what the PoolSync has seen: it watches, and knows since when.
-func (f *FieldDrift) observed(sync *v1alpha1.PoolSync) {
+// seen takes over what the PoolSync has seen: it watches, and knows since when and what
+// becomes of it.
+func (f *FieldDrift) seen(sync *v1alpha1.PoolSync) {
+	f.Outcome, f.Message = outcomeAt(sync, f.Cause)
 	if sync == nil {
 		return
 	}
@@ -109,6 +117,9 @@ func (f *FieldDrift) observed(sync *v1alpha1.PoolSync) {
 		f.Since = timeOrNil(entry.Since.Time)
 		if f.Manager == "" {
 			f.Manager = entry.Manager
+		}
+		if entry.Outcome != "" && entry.Cause == f.Cause {
+			f.Outcome, f.Message = entry.Outcome, entry.Message
 		}
 		return
 	}
@@ -208,12 +219,13 @@ func (d *drift) crossSurface(c *ClusterSurface, want, have *unstructured.Unstruc
 		field := clusterField(have)
 		field.Surface, field.Path, field.Cause = SurfaceHubCluster, entry.Path, entry.Cause
 		field.Hub, field.Cluster = decoded(entry.Hub), decoded(entry.Cluster)
+		field.Outcome, field.Message = entry.Outcome, entry.Message
 		if want != nil {
 			field.Git, _ = lookup(want.Object, entry.Path)
 		}
 		// Git is sound: one of the two is about to get there.
 		if inGit != nil && !inGit[entry.Path] && d.converging(name, c.Name, entry.Path) {
-			field.Cause = v1alpha1.DriftConverging
+			field.explain(v1alpha1.DriftConverging)
 		}
 		for i := range pool.Status.Drift {
 			if pool.Status.Drift[i].Path == entry.Path && pool.Status.Drift[i].Corrected == nil {
@@ -273,9 +285,9 @@ func (d *drift) brokenInGit(want *unstructured.Unstructured, hubPool string) map
 }
 
 // converging says whether one of the halves is on its way to Git's value of a
-// field. The hub's half has labels where the cluster's has runnerLabels.
+// field.
 func (d *drift) converging(pool, cluster, path string) bool {
-	atHub := strings.Replace(path, "/spec/runnerLabels/", "/spec/labels/", 1)
+	atHub := pathAtHub(path)
 	for _, entry := range d.report.Pools {
 		if entry.Pool != pool || entry.Cluster != "" && entry.Cluster != cluster {
 			continue

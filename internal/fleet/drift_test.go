@@ -188,7 +188,7 @@ func TestDriftSaysWhoAndSinceWhen(t *testing.T) {
 		t.Errorf("since %v, want when the PoolSync saw it", field.Since)
 	}
 	text := report.Text()
-	for _, word := range []string{"gpu (cluster eu)", "/spec/maxRunners  3    -    4        ClusterEdited  kubectl-edit  2026-01-02T03:04:06Z", "ClusterEdited: commit the change"} {
+	for _, word := range []string{"gpu (cluster eu)", "/spec/maxRunners  3    -    4        ClusterEdited  Waiting  kubectl-edit  2026-01-02T03:04:06Z", "ClusterEdited: commit the change"} {
 		if !strings.Contains(text, word) {
 			t.Errorf("text\n%s\nlacks %q", text, word)
 		}
@@ -197,7 +197,7 @@ func TestDriftSaysWhoAndSinceWhen(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := `{"surface":"git-cluster","kind":"ExecutorPool","namespace":"cloop-gpu","name":"gpu","path":"/spec/maxRunners","git":3,"hub":null,"cluster":4,"cause":"ClusterEdited","manager":"kubectl-edit","since":"2026-01-02T03:04:06Z"}`
+	want := `{"surface":"git-cluster","kind":"ExecutorPool","namespace":"cloop-gpu","name":"gpu","path":"/spec/maxRunners","git":3,"hub":null,"cluster":4,"cause":"ClusterEdited","manager":"kubectl-edit","since":"2026-01-02T03:04:06Z","outcome":"Waiting","message":"the PoolSync has not put Git's value back yet"}`
 	if !strings.Contains(string(data), want) {
 		t.Errorf("JSON %s lacks %s", data, want)
 	}
@@ -228,7 +228,7 @@ func TestDriftSaysWhatItCouldNotCompare(t *testing.T) {
 }
 
 func TestEveryCauseHasARemedy(t *testing.T) {
-	for _, cause := range []string{v1alpha1.DriftCommitNotApplied, v1alpha1.DriftClusterEdited, v1alpha1.DriftHubEdited, v1alpha1.DriftConverging, v1alpha1.DriftRuleBroken, fleet.CauseBeingDeleted, fleet.CauseNotPushed, fleet.CauseCloneBehind} {
+	for _, cause := range []string{v1alpha1.DriftCommitNotApplied, v1alpha1.DriftClusterEdited, v1alpha1.DriftHubEdited, v1alpha1.DriftBothEdited, v1alpha1.DriftConverging, v1alpha1.DriftRuleBroken, fleet.CauseBeingDeleted, fleet.CauseNotPushed, fleet.CauseCloneBehind} {
 		if fleet.CauseRemedy(cause) == "" {
 			t.Errorf("%s has no remedy", cause)
 		}

@@ -8,6 +8,7 @@ import (
 	"maps"
 	"slices"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"cloop.dev/cloop/apis/hubv1"
@@ -21,6 +22,18 @@ import (
 func HubReads(object *unstructured.Unstructured) bool {
 	_, pushed, _ := unstructured.NestedMap(object.Object, "spec", "hub")
 	return isKind(object, v1alpha1.HubPoolKind) && !pushed
+}
+
+// Observed says whether a document is only to be compared with what there is. A
+// HubPool that a cluster pushes to its hub is applied to the cluster all the same: the
+// pool that it is about is the hub's, and whoever pushes it only compares.
+func Observed(object *unstructured.Unstructured) bool {
+	return ToObserve(object) && (!isKind(object, v1alpha1.HubPoolKind) || HubReads(object))
+}
+
+// ToObserve says whether an object has the annotation for it.
+func ToObserve(object metav1.Object) bool {
+	return object.GetAnnotations()[v1alpha1.AnnotationObserve] == "true"
 }
 
 // DefinitionOf is a HubPool as the hub keeps it, normalised: defaults filled in,
@@ -123,6 +136,7 @@ func CrossSurface(pool *v1alpha1.ExecutorPool, hub hubv1.Pool) []v1alpha1.DriftE
 			Kind: v1alpha1.ExecutorPoolKind, Namespace: pool.Namespace, Name: pool.Name,
 			Path: secret.Redact(path), Cause: v1alpha1.DriftRuleBroken,
 			Hub: secret.Redact(canonical(atHub)), Cluster: secret.Redact(canonical(inCluster)),
+			Outcome: v1alpha1.OutcomeReportOnly, Message: "nobody changes either side for a rule between the two: change one of them in Git",
 		})
 	}
 	if name := pool.HubPoolName(); name != hub.Name {

@@ -17,6 +17,7 @@ var causeRemedies = map[string]string{
 	v1alpha1.DriftCommitNotApplied: "see why the sync does not apply the commit: `cloop fleet status`",
 	v1alpha1.DriftClusterEdited:    "commit the change, or let the PoolSync restore Git's value",
 	v1alpha1.DriftHubEdited:        "commit the change, or let the hub's sync restore Git's value",
+	v1alpha1.DriftBothEdited:       "decide which value is to stay, and commit it in both halves: what is put back on one side does not change the other",
 	v1alpha1.DriftConverging:       "wait for the sync, or hurry it with `cloop fleet reconcile`",
 	hubv1.CauseBreakGlass:          "put what is to stay into Git; `cloop executor pool end-override` has the pool as Git says again before its time",
 	CauseBeingDeleted:              "wait: it goes when its runners have finished, and is made again where Git still wants it",
@@ -76,7 +77,7 @@ func (p *PoolDrift) table(b *strings.Builder) {
 	}
 	fmt.Fprintf(b, "%s (%s)\n", printable.Line(p.Pool), printable.Line(where))
 	w := tabwriter.NewWriter(b, 0, 0, 2, ' ', 0)
-	row(w, "  FIELD", "GIT", "HUB", "CLUSTER", "CAUSE", "BY", "SINCE")
+	row(w, "  FIELD", "GIT", "HUB", "CLUSTER", "CAUSE", "OUTCOME", "BY", "SINCE")
 	for _, field := range p.Fields {
 		since := "-"
 		if field.Since != nil {
@@ -86,11 +87,25 @@ func (p *PoolDrift) table(b *strings.Builder) {
 		if path == "" {
 			path = "(whole object)"
 		}
-		row(w, "  "+path, cell(field.Git), cell(field.Hub), cell(field.Cluster), field.Cause, orDash(field.Manager), since)
+		row(w, "  "+path, cell(field.Git), cell(field.Hub), cell(field.Cluster), field.Cause, field.Outcome, orDash(field.Manager), since)
 	}
 	// A strings.Builder does not fail.
 	_ = w.Flush()
+	p.messages(b)
 	b.WriteByte('\n')
+}
+
+// messages says what becomes of fields where more is known than their cause says.
+func (p *PoolDrift) messages(b *strings.Builder) {
+	said := map[string]bool{}
+	for _, field := range p.Fields {
+		text := fmt.Sprintf("  %s: %s", field.Outcome, printable.Line(field.Message))
+		if field.Message == causeOutcomes[field.Cause][1] || said[text] {
+			continue
+		}
+		said[text] = true
+		fmt.Fprintln(b, text)
+	}
 }
 
 func row(w *tabwriter.Writer, cells ...string) {

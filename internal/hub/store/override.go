@@ -173,7 +173,7 @@ func (s *Store) drifted(pool *hubv1.Pool, held heldBack) {
 	h, waits := held[pool.Name]
 	if waits && pool.Source != nil && pool.Source.Sync == h.sync {
 		pool.Drift = append(pool.Drift, hubv1.Drift{
-			Cause: hubv1.CauseCommitNotApplied, By: actorOf(h.sync), Since: h.Since, Message: strings.Join(h.Problems, "; "),
+			Cause: hubv1.CauseCommitNotApplied, Outcome: hubv1.OutcomeRefused, By: actorOf(h.sync), Since: h.Since, Message: strings.Join(h.Problems, "; "),
 		})
 	}
 }
@@ -193,6 +193,6 @@ func (s *Store) broken(pool *hubv1.Pool) {
 	for i := range pool.Drift {
 		d := &pool.Drift[i]
 		d.Cause, d.By, d.Since, d.Until = hubv1.CauseBreakGlass, over.By, over.Since, &over.Until
-		d.Message = over.Reason
+		d.Outcome, d.Message = hubv1.OutcomeWaiting, over.Reason
 	}
 }
