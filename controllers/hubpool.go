@@ -16,6 +16,7 @@ import (
 
 	"cloop.dev/cloop/apis/hubv1"
 	"cloop.dev/cloop/apis/v1alpha1"
+	"cloop.dev/cloop/internal/fleet"
 	"cloop.dev/cloop/internal/retry"
 	"cloop.dev/cloop/internal/secret"
 )
@@ -159,6 +160,8 @@ func (r *hubPoolReconciler) ladder(p *hubPoolPass) []hubPoolStep {
 		return []hubPoolStep{{"orphan", r.orphan}, {"connect", r.connect}, {"look", r.look}, {"withdraw", r.withdraw}}
 	case p.pool.Spec.Hub == nil:
 		return []hubPoolStep{{"leave", r.leave}}
+	case fleet.ToObserve(p.pool):
+		return []hubPoolStep{{"connect", r.connect}, {"look", r.look}}
 	}
 	return []hubPoolStep{{"connect", r.connect}, {"hold", r.hold}, {"look", r.look}, {"push", r.push}, {"credential", r.credential}}
 }

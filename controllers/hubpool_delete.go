@@ -47,21 +47,29 @@ func (p *hubPoolPass) state() string {
 	return "unknown"
 }
 
+// policy is what becomes of the pool at the hub. One that is only compared stays.
+func (p *hubPoolPass) policy() string {
+	if fleet.ToObserve(p.pool) {
+		return v1alpha1.DeletionOrphan
+	}
+	return p.pool.Spec.DeletionPolicy
+}
+
 // withdraw has the hub carry out the deletion policy, and lets the HubPool go once
 // it has.
 func (r *hubPoolReconciler) withdraw(ctx context.Context, p *hubPoolPass) *stageError {
-	if err := r.undefine(ctx, p, p.pool.Spec.DeletionPolicy); err != nil {
+	if err := r.undefine(ctx, p, p.policy()); err != nil {
 		return err
 	}
 	if p.waits != "" {
 		return nil
 	}
-	if p.pool.Spec.DeletionPolicy == v1alpha1.DeletionRevoke {
+	if p.policy() == v1alpha1.DeletionRevoke {
 		if err := r.removeSecret(ctx, p); err != nil {
 			return err
 		}
 	}
-	p.log(ctx, "lets go of a pool", "deletionPolicy", p.pool.Spec.DeletionPolicy, "state", p.state())
+	p.log(ctx, "lets go of a pool", "deletionPolicy", p.policy(), "state", p.state())
 	return r.letGoOf(ctx, p)
 }
 

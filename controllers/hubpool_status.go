@@ -68,6 +68,8 @@ func (r *hubPoolReconciler) conditions(p *hubPoolPass) {
 		ready, status, message = v1alpha1.ReasonLeftToHub, metav1.ConditionUnknown, "spec.hub is not there, so nothing is pushed: "+v1alpha1.ReasonLeftToHub.Remedy()
 	case going:
 		ready, status, message = v1alpha1.ReasonProgressing, metav1.ConditionUnknown, "being deleted; waits for "+p.waits
+	case fleet.ToObserve(p.pool):
+		ready, message = v1alpha1.ReasonObserved, "only compared: "+orElse(p.success(), "the hub does not have the pool")
 	case p.have.State == hubv1.PoolDraining:
 		ready, status, message = v1alpha1.ReasonDraining, metav1.ConditionUnknown, "waits for "+p.waits
 	}
@@ -99,12 +101,13 @@ func (p *hubPoolPass) success() string {
 // findings are where Git and hub disagree: what the hub says itself, and what a
 // definition that it refused would change.
 func (p *hubPoolPass) findings() []finding {
+	if fleet.ToObserve(p.pool) {
+		return p.observed()
+	}
 	if p.have == nil {
 		return nil
 	}
-	entry := func(path, cause string) v1alpha1.DriftEntry {
-		return v1alpha1.DriftEntry{Kind: v1alpha1.HubPoolKind, Namespace: p.pool.Namespace, Name: p.pool.Name, Path: path, Cause: cause}
-	}
+	entry := p.entry
 	var found []finding
 	for i := range p.have.Drift {
 		d := &p.have.Drift[i]
@@ -129,6 +132,37 @@ func (p *hubPoolPass) findings() []finding {
 	return found
 }
 
+func (p *hubPoolPass) entry(path, cause string) v1alpha1.DriftEntry {
+	return v1alpha1.DriftEntry{Kind: v1alpha1.HubPoolKind, Namespace: p.pool.Namespace, Name: p.pool.Name, Path: path, Cause: cause}
+}
+
+// observed are where a HubPool that is only compared and the hub disagree.
+func (p *hubPoolPass) observed() []finding {
+	if p.err != nil {
+		return nil
+	}
+	want := fleet.DefinitionOf(p.pool)
+	diffs := []fleet.FieldDiff{{Want: want}}
+	if p.have != nil {
+		diffs = fleet.CompareHub(want, p.have.PoolDefinition)
+		if cordon := p.pool.Spec.Cordon; cordon != nil && (p.have.Cordon == nil || p.have.Cordon.Reason != cordon.Reason) {
+			diff := fleet.FieldDiff{Path: "/spec/cordon/reason", Want: cordon.Reason}
+			if p.have.Cordon != nil {
+				diff.Have, diff.Manager = p.have.Cordon.Reason, p.have.Cordon.By
+			}
+			diffs = append(diffs, diff)
+		}
+	}
+	var found []finding
+	for _, d := range diffs {
+		e := p.entry(d.Path, v1alpha1.DriftCommitNotApplied)
+		e.Git, e.Hub, e.Manager = asJSON(d.Want), asJSON(d.Have), shorten(secret.Redact(d.Manager), maxDriftManager)
+		e.Outcome, e.Message = v1alpha1.OutcomeObserved, observedMessage
+		found = append(found, finding{DriftEntry: e})
+	}
+	return found
+}
+
 // reportDrift follows the differences over time, and tells of each once.
 func (r *hubPoolReconciler) reportDrift(ctx context.Context, p *hubPoolPass) {
 	if p.pool.Spec.Hub == nil {
@@ -136,13 +170,15 @@ func (r *hubPoolReconciler) reportDrift(ctx context.Context, p *hubPoolPass) {
 		r.metrics.forget(p.name())
 		return
 	}
-	looked := func(*v1alpha1.DriftEntry) bool { return p.have != nil }
+	looked := func(*v1alpha1.DriftEntry) bool { return p.have != nil || fleet.ToObserve(p.pool) && p.err == nil }
 	history := follow(p.status.Drift, p.findings(), looked, metav1.NewTime(r.clock.Now()))
 	p.status.Drift, _ = shownDrift(history.entries, maxDriftBytes)
-	open, overridden := 0, 0
+	open, overridden, observed := 0, 0, 0
 	for i := range history.entries {
 		switch e := &history.entries[i]; {
 		case e.Corrected != nil:
+		case e.Outcome == v1alpha1.OutcomeObserved:
+			observed++
 		case e.Cause == v1alpha1.DriftBreakGlass:
 			overridden++
 		default:
@@ -155,7 +191,7 @@ func (r *hubPoolReconciler) reportDrift(ctx context.Context, p *hubPoolPass) {
 		r.events.record(p.pool, poolEvent{warning: true, reason: driftReason(e), key: driftEventKey(e) + shorten(e.Hub, maxShown),
 			message: fmt.Sprintf("%s: Git has %s, the hub %s (%s%s)", shownPath(e), orElse(shorten(e.Git, maxShown), "nothing"), orElse(shorten(e.Hub, maxShown), "nothing"), e.Cause, by(e.Manager))})
 	}
-	r.metrics.drift(p.name(), open+overridden)
+	r.metrics.drift(p.name(), open+overridden+observed)
 	c := fluxConditions{&p.status.Conditions, p.pool.Generation, r.clock.Now()}
 	switch {
 	case open > 0:
@@ -163,6 +199,9 @@ func (r *hubPoolReconciler) reportDrift(ctx context.Context, p *hubPoolPass) {
 			fmt.Sprintf("the hub does not have what Git says in %s; status.drift lists what: %s", count.Of(open, "field"), v1alpha1.ReasonCommitWaits.Remedy()))
 	case overridden > 0:
 		c.set(v1alpha1.ConditionDrifted, metav1.ConditionTrue, v1alpha1.ReasonOverridden, p.overridden(overridden))
+	case observed > 0:
+		c.set(v1alpha1.ConditionDrifted, metav1.ConditionTrue, v1alpha1.ReasonObserved,
+			fmt.Sprintf("the hub differs from Git in %s; status.drift lists what: %s", count.Of(observed, "field"), v1alpha1.ReasonObserved.Remedy()))
 	case len(history.entries) > 0:
 		c.set(v1alpha1.ConditionDrifted, metav1.ConditionFalse, v1alpha1.ReasonDriftCorrected, "what differed is as Git says again; status.drift lists it for ten minutes")
 	case p.have != nil:

@@ -244,3 +244,55 @@ func TestAHubThatWantsAPauseGetsIt(t *testing.T) {
 		t.Errorf("asked %d times, comes back in %s", asked, wait)
 	}
 }
+
+// Who adopts the pools that a hub has wants to see first what Git would change.
+func TestAnObservedHubPoolIsComparedAndNothingElse(t *testing.T) {
+	t.Parallel()
+	s := newHubStage(t)
+	observe := func(p *v1alpha1.HubPool, value string) {
+		metav1.SetMetaDataAnnotation(&p.ObjectMeta, v1alpha1.AnnotationObserve, value)
+	}
+	s.pool(func(p *v1alpha1.HubPool) { observe(p, "true") })
+	told := 0
+	s.hub.meets(func(_ http.ResponseWriter, r *http.Request) bool {
+		if r.Method != http.MethodGet {
+			told++
+		}
+		return false
+	})
+	p, _ := s.pass()
+	s.wants(p, v1alpha1.ReasonObserved, "the hub does not have the pool")
+	if len(p.Status.Drift) != 1 || p.Status.Drift[0].Path != "" || p.Status.Drift[0].Outcome != v1alpha1.OutcomeObserved || len(p.Finalizers) > 0 {
+		t.Errorf("drift is %+v, finalizers are %q", p.Status.Drift, p.Finalizers)
+	}
+	if told > 0 {
+		t.Errorf("the hub was told %d times", told)
+	}
+	// It is adopted, and let go of again.
+	s.edit(func(p *v1alpha1.HubPool) { observe(p, "false") })
+	p, _ = s.pass()
+	s.wants(p, v1alpha1.ReasonPushed, "the hub has the pool")
+	s.edit(func(p *v1alpha1.HubPool) {
+		observe(p, "true")
+		p.Spec.MaxRunners, p.Spec.DeletionPolicy = 9, v1alpha1.DeletionRevoke
+	})
+	told = 0
+	p, _ = s.pass()
+	s.wants(p, v1alpha1.ReasonObserved, "only compared: the hub has the pool")
+	have := s.atHub()
+	open := slices.DeleteFunc(slices.Clone(p.Status.Drift), func(e v1alpha1.DriftEntry) bool { return e.Corrected != nil })
+	if told > 0 || have.MaxRunners != 3 || len(open) != 2 || open[1].Path != "/spec/maxRunners" || open[1].Git != "9" || open[1].Hub != "3" || open[1].Outcome != v1alpha1.OutcomeObserved {
+		t.Errorf("told %d times, the hub has %d runners, drift is %+v", told, have.MaxRunners, open)
+	}
+	if drifted := meta.FindStatusCondition(p.Status.Conditions, v1alpha1.ConditionDrifted); drifted == nil || drifted.Reason != string(v1alpha1.ReasonObserved) {
+		t.Errorf("Drifted is %+v", drifted)
+	}
+	// Deleted, it leaves the pool at the hub whatever the policy is.
+	if err := s.client.Delete(s.ctx, p); err != nil {
+		t.Fatal(err)
+	}
+	s.pass()
+	if have := s.atHub(); have.State != hubv1.PoolActive || have.Source != nil {
+		t.Errorf("the hub has it %s from %+v", have.State, have.Source)
+	}
+}

@@ -77,12 +77,15 @@ func (p *syncPass) findings() []finding {
 	return found
 }
 
+// observedMessage is of what a document only observes.
+const observedMessage = "the document has the annotation " + v1alpha1.AnnotationObserve + ": it is only compared"
+
 // outcome is what becomes of the differences of an object, and why.
 func (p *syncPass) outcome(s *sight) (outcome, message string) {
 	report := p.sync.Spec.Drift.Mode == v1alpha1.DriftReport
 	switch {
 	case s.observed:
-		return v1alpha1.OutcomeObserved, fmt.Sprintf("the document has the annotation %s: it is only compared", v1alpha1.AnnotationObserve)
+		return v1alpha1.OutcomeObserved, observedMessage
 	case s.applied:
 		return v1alpha1.OutcomeCorrected, "Git's value was put back"
 	case s.leaving():

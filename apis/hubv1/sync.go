@@ -30,7 +30,24 @@ type Sync struct {
 	// HeldBack are the documents of the newest revision that are not applied
 	// although others of it are, by pool.
 	HeldBack []HeldBack `json:"heldBack,omitempty"`
+	// Observed are the documents of the newest revision that are only compared, by
+	// pool.
+	Observed []Observed `json:"observed,omitempty"`
 	LastRun  *time.Time `json:"lastRun,omitempty"`
+}
+
+// Observed is a document that is compared with the pool of its name, and not applied.
+// The pool's Drift says in what the two differ.
+type Observed struct {
+	Pool string `json:"pool"`
+	// Path of the file in the repository.
+	Path string `json:"path"`
+	// Definition and CordonReason are what the document says; an empty reason is no
+	// cordon.
+	Definition   PoolDefinition `json:"definition"`
+	CordonReason string         `json:"cordonReason,omitempty"`
+	// Since is when the document was observed first, whatever commits came since.
+	Since time.Time `json:"since"`
 }
 
 // HeldBack is a document that is not applied. The pool stays as it is.

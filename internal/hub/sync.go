@@ -327,7 +327,9 @@ func (f *follower) sync(ctx context.Context, record *hubv1.Sync) (string, error)
 		return "", fmt.Errorf("revision %s is not applied: %w", fleet.Short(revision), err)
 	}
 	f.waiting = len(applied.Waiting) > 0
-	record.Pools, record.HeldBack = names(f.documents), dated(applied.HeldBack, record.HeldBack, f.clock.Now().UTC())
+	now := f.clock.Now().UTC()
+	record.Pools, record.HeldBack = names(f.documents), dated(applied.HeldBack, record.HeldBack, now)
+	record.Observed = observedSince(applied.Observed, record.Observed, now)
 	if fresh {
 		f.metrics.synced.WithLabelValues(f.config.Name).Observe(f.clock.Since(began).Seconds())
 	}
@@ -352,6 +354,26 @@ func dated(now, before []hubv1.HeldBack, at time.Time) []hubv1.HeldBack {
 		since[held.Pool] = held.Since
 	}
 	now = now[:min(len(now), maxHeldBack)]
+	for i := range now {
+		now[i].Since = at
+		if was, known := since[now[i].Pool]; known {
+			now[i].Since = was
+		}
+	}
+	return now
+}
+
+// maxObserved bounds how many documents a sync's record lists that are only compared.
+const maxObserved = 1000
+
+// observedSince are the documents that are only compared, as far as a record lists
+// them, since when each is.
+func observedSince(now, before []hubv1.Observed, at time.Time) []hubv1.Observed {
+	since := map[string]time.Time{}
+	for _, observed := range before {
+		since[observed.Pool] = observed.Since
+	}
+	now = now[:min(len(now), maxObserved)]
 	for i := range now {
 		now[i].Since = at
 		if was, known := since[now[i].Pool]; known {
@@ -420,7 +442,7 @@ func (f *follower) message(revision fleet.Revision, by string, applied store.App
 		// A range has come to one of its tags.
 		followed = fleet.Ref{Tag: revision.Tag}
 	}
-	text := fmt.Sprintf("%s at %s defines %s", followed, fleet.Short(revision.Commit), count.Of(len(f.documents), "pool"))
+	text := fmt.Sprintf("%s at %s defines %s", followed, fleet.Short(revision.Commit), count.Of(len(f.documents)-len(applied.Observed), "pool"))
 	if by != "" {
 		text += "; signed by " + by
 	}
@@ -433,6 +455,12 @@ func (f *follower) message(revision fleet.Revision, by string, applied store.App
 // notes say of pools that are not, or not under the name, what their documents say.
 func notes(applied store.Applied) string {
 	text := ""
+	if n := len(applied.Observed); n > 0 {
+		text += fmt.Sprintf("; %d more %s only compared", n, count.Is(n))
+		if n > maxObserved {
+			text += fmt.Sprintf(", of which the first %d show drift", maxObserved)
+		}
+	}
 	for _, to := range slices.Sorted(maps.Keys(applied.Renamed)) {
 		text += fmt.Sprintf("; %s is %s now", applied.Renamed[to], to)
 	}

@@ -397,6 +397,34 @@ func TestASyncThatIsNotConfiguredAnyMoreLetsGo(t *testing.T) {
 }
 
 // A HubPool under a new name that says what it was is the pool that it was.
+// Who adopts the pools that a hub has wants to see first what Git would change.
+func TestAnObservedHubPoolIsCompared(t *testing.T) {
+	f := follow(t, nil)
+	f.untilSynced()
+	was := f.get("demo")
+	observed := strings.Replace(hubPool("demo", 7, "Revoke", ""), "metadata: {", "metadata: {annotations: {cloop.dev/observe: 'true'}, ", 1)
+	revision := f.commit(map[string]string{"hub/demo.yaml": observed})
+	sync := f.synced(revision, hubv1.SyncReady)
+	if !strings.Contains(sync.Message, "; 1 more is only compared") || len(sync.Observed) != 1 || sync.Observed[0].Pool != "demo" || sync.Observed[0].Definition.MaxRunners != 7 || sync.Observed[0].Since.IsZero() {
+		t.Errorf("the sync is %+v", sync)
+	}
+	now := f.get("demo")
+	if now.MaxRunners != was.MaxRunners || now.Source != nil {
+		t.Errorf("the pool is %+v", now)
+	}
+	drift := slices.IndexFunc(now.Drift, func(d hubv1.Drift) bool { return d.Path == "/spec/maxRunners" })
+	if drift < 0 || now.Drift[drift].Git != "7" || now.Drift[drift].Outcome != hubv1.OutcomeObserved || now.Drift[drift].Cause != hubv1.CauseCommitNotApplied {
+		t.Fatalf("its drift is %+v", now.Drift)
+	}
+	// An operator may change it, and the comparison is always with what there is.
+	most := int32(7)
+	_, err := f.admin.UpdatePool(f.ctx(), "demo", "", hubv1.UpdatePoolRequest{MaxRunners: &most})
+	check(t, err)
+	if drift := f.get("demo").Drift; slices.ContainsFunc(drift, func(d hubv1.Drift) bool { return d.Path == "/spec/maxRunners" }) {
+		t.Errorf("its drift is %+v", drift)
+	}
+}
+
 func TestAHubPoolThatWasMovedIsThePoolThatItWas(t *testing.T) {
 	f := follow(t, nil)
 	f.untilSynced()

@@ -282,6 +282,12 @@ func TestMeaningOfWholeObjects(t *testing.T) {
 		{"a hub pool goes", document(t, "HubPool", "spec: {}"), nil, diff.Neutral, "deletionPolicy is Orphan: the pool stays"},
 		{"a hub pool is revoked", document(t, "HubPool", "spec: {deletionPolicy: Revoke}"), nil, diff.Destructive, "deletionPolicy is Revoke"},
 		{"a sync goes", document(t, "PoolSync", "spec: {}"), nil, diff.Destructive, "is pruned"},
+		{"a pool is compared alone", nil, observed(document(t, "ExecutorPool", "spec: {maxRunners: 1}")), diff.Neutral, "only compared"},
+		{"a pool is observed", document(t, "ExecutorPool", "spec: {maxRunners: 1}"), observed(document(t, "ExecutorPool", "spec: {maxRunners: 2}")), diff.Lower, "what the cluster has stays as it was applied last"},
+		{"an observed pool changes", observed(document(t, "ExecutorPool", "spec: {maxRunners: 1}")), observed(document(t, "ExecutorPool", "spec: {maxRunners: 2}")), diff.Neutral, "nothing happens to what the cluster has"},
+		{"an observed pool goes", observed(document(t, "ExecutorPool", "spec: {maxRunners: 1}")), nil, diff.Neutral, "nothing happens to what the cluster has"},
+		{"an observed pool is adopted", observed(document(t, "ExecutorPool", "spec: {maxRunners: 1}")), document(t, "ExecutorPool", "spec: {maxRunners: 1}"), diff.Raise, "what the cluster has becomes what the document says"},
+		{"an observed hub pool is adopted", observed(document(t, "HubPool", "spec: {}")), document(t, "HubPool", "spec: {}"), diff.Raise, "what the hub has becomes"},
 		{"a sync that keeps goes", document(t, "PoolSync", "spec: {prune: false}"), nil, diff.Neutral, "stays"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
@@ -291,4 +297,10 @@ func TestMeaningOfWholeObjects(t *testing.T) {
 			}
 		})
 	}
+}
+
+// observed is a document that is only compared.
+func observed(document *unstructured.Unstructured) *unstructured.Unstructured {
+	document.SetAnnotations(map[string]string{"cloop.dev/observe": "true"})
+	return document
 }

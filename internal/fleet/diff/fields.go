@@ -17,6 +17,7 @@ var metadata = map[string]judge{
 	"metadata.labels{}":      neutral,
 	"metadata.annotations{}": {about: "`neutral`; its value is shown only where this table names the annotation", hidden: true, of: func(change) Class { return Neutral }},
 	"metadata.annotations{" + v1alpha1.AnnotationForceDelete + "}":  forceDelete,
+	"metadata.annotations{" + v1alpha1.AnnotationObserve + "}":      observing,
 	"metadata.annotations{" + v1alpha1.AnnotationMovedFrom + "}":    neutral,
 	"metadata.annotations{" + v1alpha1.AnnotationApprovePrune + "}": neutral,
 }

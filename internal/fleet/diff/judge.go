@@ -55,6 +55,12 @@ var (
 		}
 		return Neutral
 	}}
+	observing = judge{about: "`lower` for the object when it becomes true, since nothing of the document is applied then; `raise` when it was", of: func(c change) Class {
+		if text(c.from) == "true" && text(c.to) != "true" {
+			return Raise
+		}
+		return Neutral
+	}}
 	cordoned = judge{about: "`lower` when a cordon comes, `raise` when it goes", takes: isText, of: func(c change) Class {
 		switch {
 		case c.from == nil:

@@ -219,6 +219,7 @@ func compare(was, now *item) (Object, bool) {
 		classes = append(classes, field.Class)
 	}
 	o.Class = gravest(classes...)
+	o.observe()
 	return o, true
 }
 

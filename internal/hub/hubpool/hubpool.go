@@ -42,6 +42,7 @@ func Document(v *schemas.Validator, hubPool *unstructured.Unstructured, source h
 		return out, fmt.Errorf("HubPool %s holds a credential at %s: take it out and revoke it, for everybody who reads the repository has it",
 			pool.Name, strings.Join(places, ", "))
 	}
+	out.Observe = fleet.ToObserve(object)
 	out.Definition = fleet.DefinitionOf(pool)
 	out.Source.Digest = fleet.Digest(out.Definition)
 	if pool.Spec.Cordon != nil {

@@ -24,6 +24,8 @@ type PoolDocument struct {
 	Line int
 	// MovedFrom is the pool's name until now, where the document says so.
 	MovedFrom string
+	// Observe has the document compared with the pool, and nothing else.
+	Observe bool
 	// Problems of the document hold it back: the pool stays as it is, and so does
 	// one that it was before. Definition counts for nothing then.
 	Problems []string
@@ -44,6 +46,8 @@ type Applied struct {
 	Revoked []string
 	// HeldBack are the documents that were not applied, in order.
 	HeldBack []hubv1.HeldBack
+	// Observed are the documents that are only compared, in order.
+	Observed []hubv1.Observed
 	// Kept names pools whose document is gone and that stay, because a document of a
 	// new name is held back: they may have been renamed to it.
 	Kept []string
@@ -108,7 +112,7 @@ func (tx *Tx) newCommit(by committer, allow hubv1.Ceiling, documents []PoolDocum
 	var claims []moved.Claim[string]
 	for _, d := range documents {
 		c.kept[d.Name] = true
-		if d.MovedFrom != "" {
+		if d.MovedFrom != "" && !d.Observe {
 			claims = append(claims, moved.Claim[string]{At: d.Name, From: d.MovedFrom})
 		}
 	}
@@ -149,6 +153,9 @@ func (c *commit) document(d PoolDocument) error {
 		c.holdBack(d, d.Problems...)
 		return nil
 	}
+	if d.Observe {
+		return c.observe(d)
+	}
 	if err := c.tx.permits(c.allow, d); err != nil {
 		return err
 	}
@@ -166,6 +173,22 @@ func (c *commit) document(d PoolDocument) error {
 	}
 	c.known[d.Name] = true
 	return c.tx.applyDocument(c.by, c.allow, d, pool, found, &c.out)
+}
+
+// observe compares a document and applies nothing of it. A pool that was the
+// committer's is nobody's from then on, as it is.
+func (c *commit) observe(d PoolDocument) error {
+	observed := hubv1.Observed{Pool: d.Name, Path: d.Source.Path, Definition: d.Definition}
+	if d.CordonReason != nil {
+		observed.CordonReason = *d.CordonReason
+	}
+	c.out.Observed = append(c.out.Observed, observed)
+	pool, mine := c.owned[d.Name]
+	if !mine || pool.State != hubv1.PoolActive {
+		return nil
+	}
+	delete(c.owned, d.Name)
+	return c.tx.release(c.by.actor, pool, "its document is only compared now: "+d.Source.String())
 }
 
 // rename gives a pool its new name. Its id stays, and with it what is bound to the
@@ -366,10 +389,27 @@ func (tx *Tx) orphan(actor string, pool poolRow, reason string) error {
 	if err != nil {
 		return err
 	}
-	if err := tx.setSource(pool.ID, nil); err != nil {
+	if err := tx.gitCordon(actor, pool, nil); err != nil {
 		return err
 	}
-	if err := tx.gitCordon(actor, pool, nil); err != nil {
+	return tx.disown(actor, pool, reason)
+}
+
+// release makes a pool nobody's and leaves it exactly as it is, an override's values
+// and Git's cordon too, which an operator may lift.
+func (tx *Tx) release(actor string, pool poolRow, reason string) error {
+	if pool.Override != nil {
+		var err error
+		if pool, err = tx.clearOverride(actor, pool, reason); err != nil {
+			return err
+		}
+	}
+	return tx.disown(actor, pool, reason)
+}
+
+// disown notes that a pool is nobody's.
+func (tx *Tx) disown(actor string, pool poolRow, reason string) error {
+	if err := tx.setSource(pool.ID, nil); err != nil {
 		return err
 	}
 	if _, err := tx.exec("UPDATE pools SET revision = revision + 1 WHERE id = ?", pool.ID); err != nil {

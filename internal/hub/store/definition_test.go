@@ -108,6 +108,49 @@ func testAHeldBackDocumentIsNotGone(t *testing.T) {
 	}
 }
 
+func TestAnObservedDocumentIsComparedAlone(t *testing.T) {
+	both(t, testAnObservedDocumentIsComparedAlone)
+}
+
+func testAnObservedDocumentIsComparedAlone(t *testing.T) {
+	w := newWorld(t, 1)
+	observed := func(name string, maximum int32) store.PoolDocument {
+		d := written("fleet", name, maximum, "Revoke")
+		d.Observe, d.MovedFrom = true, "one"
+		return d
+	}
+	// One that is the sync's own, with Git's cordon, and one that is nobody's.
+	reason := "upgrades"
+	one := written("fleet", "one", 1, "Revoke")
+	one.CordonReason = &reason
+	w.apply(t, "fleet", one, written("fleet", "two", 2, "Revoke"))
+	w.apply(t, "fleet", observed("two", 2), one)
+	two := w.poolOf(t, "two")
+	if two.Source != nil || two.State != hubv1.PoolActive || two.MaxRunners != 2 {
+		t.Errorf("what is only compared is %+v", two)
+	}
+	applied := w.apply(t, "fleet", observed("one", 5), observed("two", 9), observed("new", 1))
+	if len(applied.Observed) != 3 || applied.Observed[0].Definition.MaxRunners != 5 || len(applied.Renamed)+len(applied.Draining)+len(applied.Orphaned) > 0 {
+		t.Errorf("applied as %+v", applied)
+	}
+	if now := w.poolOf(t, "one"); now.Source != nil || now.MaxRunners != 1 || now.Cordon == nil || now.Cordon.Reason != reason {
+		t.Errorf("what was the sync's is %+v", now)
+	}
+	if now := w.poolOf(t, "two"); now.Revision != two.Revision {
+		t.Errorf("what is only compared was changed: %+v", now)
+	}
+	if _, _, err := w.s.GetPool(background, "new"); err == nil {
+		t.Error("a pool was made for a document that is only compared")
+	}
+	// Without their documents they stay, and with documents to apply they are adopted.
+	if applied = w.apply(t, "fleet", written("fleet", "two", 9, "Revoke")); !slices.Equal(applied.Changed, []string{"two"}) || len(applied.Draining)+len(applied.Orphaned) > 0 {
+		t.Errorf("in the end applied as %+v", applied)
+	}
+	if one, two := w.poolOf(t, "one"), w.poolOf(t, "two"); one.State != hubv1.PoolActive || two.MaxRunners != 9 || two.Source == nil {
+		t.Errorf("in the end %+v and %+v", one, two)
+	}
+}
+
 func TestAPoolIsRenamed(t *testing.T) { both(t, testAPoolIsRenamed) }
 
 // A pool that is moved keeps its id and with it all that is bound to it.

@@ -61,7 +61,7 @@ func (s *Store) Patients(ctx context.Context, id string) ([]doctor.Pool, error) 
 		if err != nil {
 			return err
 		}
-		held, err := readHeldBack(ctx, q)
+		held, err := readUnapplied(ctx, q)
 		if err != nil {
 			return err
 		}

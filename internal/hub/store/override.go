@@ -148,34 +148,67 @@ func expireOverrides(tx *Tx) error {
 	return nil
 }
 
-// heldBack: name of a pool → the sync whose document of it is held back, and why.
-type heldBack map[string]struct {
-	sync string
-	hubv1.HeldBack
+// unapplied is what syncs know and do not apply.
+type unapplied struct {
+	// held: name of a pool → the sync whose document of it is held back, and why.
+	held map[string]of[hubv1.HeldBack]
+	// observed: name of a pool → the sync that only compares it, and with what.
+	observed map[string]of[hubv1.Observed]
 }
 
-func readHeldBack(ctx context.Context, q querier) (heldBack, error) {
-	rows, err := collect(ctx, q, scanSync, selectSyncs+" WHERE held_back <> '[]' ORDER BY name")
-	out := heldBack{}
+// of is something of a sync.
+type of[T any] struct {
+	sync string
+	what T
+}
+
+func readUnapplied(ctx context.Context, q querier) (unapplied, error) {
+	rows, err := collect(ctx, q, scanSync, selectSyncs+" WHERE held_back <> '[]' OR observed <> '[]' ORDER BY name")
+	out := unapplied{map[string]of[hubv1.HeldBack]{}, map[string]of[hubv1.Observed]{}}
 	for _, row := range rows {
 		for _, held := range row.HeldBack {
-			h := out[held.Pool]
-			h.sync, h.HeldBack = row.Name, held
-			out[held.Pool] = h
+			out.held[held.Pool] = of[hubv1.HeldBack]{row.Name, held}
+		}
+		for _, observed := range row.Observed {
+			out.observed[observed.Pool] = of[hubv1.Observed]{row.Name, observed}
 		}
 	}
 	return out, err
 }
 
 // drifted fills in where a pool is otherwise than Git says.
-func (s *Store) drifted(pool *hubv1.Pool, held heldBack) {
+func (s *Store) drifted(pool *hubv1.Pool, known unapplied) {
 	s.broken(pool)
-	h, waits := held[pool.Name]
+	h, waits := known.held[pool.Name]
 	if waits && pool.Source != nil && pool.Source.Sync == h.sync {
 		pool.Drift = append(pool.Drift, hubv1.Drift{
-			Cause: hubv1.CauseCommitNotApplied, Outcome: hubv1.OutcomeRefused, By: actorOf(h.sync), Since: h.Since, Message: strings.Join(h.Problems, "; "),
+			Cause: hubv1.CauseCommitNotApplied, Outcome: hubv1.OutcomeRefused, By: actorOf(h.sync), Since: h.what.Since, Message: strings.Join(h.what.Problems, "; "),
 		})
 	}
+	if o, compared := known.observed[pool.Name]; compared && pool.State != hubv1.PoolRevoked {
+		pool.Drift = append(pool.Drift, s.observed(pool, o)...)
+	}
+}
+
+// observed is where a pool is otherwise than a document says that is only compared.
+func (s *Store) observed(pool *hubv1.Pool, o of[hubv1.Observed]) []hubv1.Drift {
+	var drift []hubv1.Drift
+	if s.compare != nil {
+		drift = s.compare(o.what.Definition, pool.PoolDefinition)
+	}
+	if want := o.what.CordonReason; want != "" && (pool.Cordon == nil || pool.Cordon.Reason != want) {
+		entry := hubv1.Drift{Path: "/spec/cordon/reason", Git: asJSON(want)}
+		if pool.Cordon != nil {
+			entry.Hub = asJSON(pool.Cordon.Reason)
+		}
+		drift = append(drift, entry)
+	}
+	for i := range drift {
+		d := &drift[i]
+		d.Cause, d.Outcome, d.By, d.Since = hubv1.CauseCommitNotApplied, hubv1.OutcomeObserved, actorOf(o.sync), o.what.Since
+		d.Message = o.what.Path + " is only compared, by its annotation cloop.dev/observe"
+	}
+	return drift
 }
 
 // broken fills in what an override makes differ from Git.

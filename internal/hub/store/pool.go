@@ -99,7 +99,7 @@ func (s *Store) ListPools(ctx context.Context, revoked bool) ([]hubv1.Pool, erro
 		if err != nil {
 			return err
 		}
-		held, err := readHeldBack(ctx, q)
+		held, err := readUnapplied(ctx, q)
 		if err != nil {
 			return err
 		}
@@ -124,7 +124,7 @@ func (s *Store) GetPool(ctx context.Context, ref string) (pool hubv1.Pool, feed 
 			return err
 		}
 		feed = row.feed
-		held, err := readHeldBack(ctx, q)
+		held, err := readUnapplied(ctx, q)
 		if err != nil {
 			return err
 		}
@@ -144,7 +144,7 @@ func (s *Store) PoolName(ctx context.Context, ref string) (string, error) {
 }
 
 // poolShown is a pool as people see it.
-func (s *Store) poolShown(ctx context.Context, q querier, row poolRow, held heldBack) (hubv1.Pool, error) {
+func (s *Store) poolShown(ctx context.Context, q querier, row poolRow, held unapplied) (hubv1.Pool, error) {
 	var err error
 	row.Controllers, err = s.contacts(ctx, q, row.ID)
 	s.drifted(&row.Pool, held)

@@ -61,39 +61,45 @@ func (s *Store) KeepSyncs(ctx context.Context, configured []hubv1.Sync) error {
 // SaveSync keeps how a sync stands. A sync that is not configured is left out.
 func (s *Store) SaveSync(ctx context.Context, sync hubv1.Sync) error {
 	return s.update(ctx, func(tx *Tx) error {
-		pools, heldBack := sync.Pools, sync.HeldBack
+		pools, heldBack, observed := sync.Pools, sync.HeldBack, sync.Observed
 		if pools == nil {
 			pools = []string{}
 		}
 		if heldBack == nil {
 			heldBack = []hubv1.HeldBack{}
 		}
+		if observed == nil {
+			observed = []hubv1.Observed{}
+		}
 		var at any
 		if sync.LastRun != nil {
 			at = nano(*sync.LastRun)
 		}
-		if err := tx.tellHeldBack(sync.Name, heldBack); err != nil {
+		if err := tx.tellUnapplied(sync); err != nil {
 			return err
 		}
-		_, err := tx.exec(`UPDATE syncs SET state = ?, message = ?, last_attempted = ?, last_applied = ?, pools = ?, held_back = ?, last_run = ?,
+		_, err := tx.exec(`UPDATE syncs SET state = ?, message = ?, last_attempted = ?, last_applied = ?, pools = ?, held_back = ?, observed = ?, last_run = ?,
 			revision = revision + 1 WHERE name = ?`,
-			string(sync.State), sync.Message, sync.LastAttemptedRevision, sync.LastAppliedRevision, asJSON(pools), asJSON(heldBack), at, sync.Name)
+			string(sync.State), sync.Message, sync.LastAttemptedRevision, sync.LastAppliedRevision, asJSON(pools), asJSON(heldBack), asJSON(observed), at, sync.Name)
 		tx.wake(SyncTopic(sync.Name))
 		return err
 	})
 }
 
-// tellHeldBack wakes who watches a pool whose document is held back now and was not,
-// or the other way round, or for another reason.
-func (tx *Tx) tellHeldBack(sync string, now []hubv1.HeldBack) error {
+// tellUnapplied wakes who watches a pool whose document is held back or only compared
+// now and was not, or the other way round, or for another reason.
+func (tx *Tx) tellUnapplied(now hubv1.Sync) error {
 	bg := context.Background()
-	before, _, err := first(bg, tx, scanSync, selectSyncs+" WHERE name = ?", sync)
+	before, _, err := first(bg, tx, scanSync, selectSyncs+" WHERE name = ?", now.Name)
 	if err != nil {
 		return err
 	}
 	differ := map[string]int{} // pool and what is said of it → in how many of the two
-	for _, held := range slices.Concat(before.HeldBack, now) {
+	for _, held := range slices.Concat(before.HeldBack, now.HeldBack) {
 		differ[held.Pool+"\n"+strings.Join(held.Problems, "\n")]++
+	}
+	for _, observed := range slices.Concat(before.Observed, now.Observed) {
+		differ[observed.Pool+"\n"+asJSON(observed.Definition)+observed.CordonReason]++
 	}
 	for said, n := range differ {
 		if n == 2 {
@@ -111,7 +117,7 @@ func (tx *Tx) tellHeldBack(sync string, now []hubv1.HeldBack) error {
 	return nil
 }
 
-const selectSyncs = "SELECT name, repository, path, state, message, last_attempted, last_applied, pools, held_back, last_run, revision FROM syncs"
+const selectSyncs = "SELECT name, repository, path, state, message, last_attempted, last_applied, pools, held_back, observed, last_run, revision FROM syncs"
 
 type syncRow struct {
 	hubv1.Sync
@@ -120,14 +126,17 @@ type syncRow struct {
 
 func scanSync(row scanner) (syncRow, error) {
 	var s syncRow
-	var pools, heldBack string
+	var pools, heldBack, observed string
 	var at sql.NullInt64
-	err := row.Scan(&s.Name, &s.Repository, &s.Path, &s.State, &s.Message, &s.LastAttemptedRevision, &s.LastAppliedRevision, &pools, &heldBack, &at, &s.revision)
+	err := row.Scan(&s.Name, &s.Repository, &s.Path, &s.State, &s.Message, &s.LastAttemptedRevision, &s.LastAppliedRevision, &pools, &heldBack, &observed, &at, &s.revision)
 	if err != nil {
 		return s, err
 	}
 	s.LastRun = optionalTime(at)
 	if err := fromJSON(heldBack, &s.HeldBack); err != nil {
+		return s, err
+	}
+	if err := fromJSON(observed, &s.Observed); err != nil {
 		return s, err
 	}
 	return s, fromJSON(pools, &s.Pools)
