@@ -7,7 +7,6 @@ import (
 
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	fluxmeta "github.com/fluxcd/pkg/apis/meta"
 
@@ -18,6 +17,9 @@ import (
 // suspend says that nothing is done, who wanted that, why and until when.
 func (r *poolSyncReconciler) suspend(ctx context.Context, p *syncPass) error {
 	message := suspension(p.sync)
+	if ready := meta.FindStatusCondition(p.status.Conditions, v1alpha1.ConditionReady); ready == nil || ready.Reason != string(v1alpha1.ReasonSuspended) {
+		r.events.record(p.sync, poolEvent{reason: v1alpha1.ReasonSuspended, key: message, message: message})
+	}
 	r.set(p, v1alpha1.ConditionReady, metav1.ConditionUnknown, v1alpha1.ReasonSuspended, message)
 	for _, entries := range [][]v1alpha1.DriftEntry{p.status.Drift, p.memory.drift} {
 		for i := range entries {
@@ -40,24 +42,7 @@ func (r *poolSyncReconciler) suspend(ctx context.Context, p *syncPass) error {
 
 // suspension says who suspended a PoolSync, why and until when, as far as that is known.
 func suspension(sync *v1alpha1.PoolSync) string {
-	message := "suspended"
-	if by := suspendedBy(sync); by != "" {
-		message += " by " + by
-	}
-	if why := sync.Spec.SuspendReason; why != "" {
-		message += ": " + shorten(why, maxConditionMessage/2)
-	}
-	if until := sync.Spec.SuspendUntil; until != nil {
-		message += ", until " + until.UTC().Format(time.RFC3339)
-	}
-	return message + "; what is applied stays as it is, and drift is not looked for"
-}
-
-// suspendedBy is the field manager that wrote spec.suspend last.
-func suspendedBy(sync *v1alpha1.PoolSync) string {
-	object := &unstructured.Unstructured{Object: map[string]any{"spec": map[string]any{"suspend": true}}}
-	object.SetManagedFields(sync.ManagedFields)
-	return shorten(fleet.FieldManager(object, "/spec/suspend", ""), maxDriftManager)
+	return shorten(fleet.Suspension(sync), maxConditionMessage/2) + "; what is applied stays as it is, and drift is not looked for"
 }
 
 // resume tells once that a PoolSync goes on whose time of suspension is over. Its spec

@@ -201,11 +201,15 @@ func TestCRDYAMLIsTheDefinitions(t *testing.T) {
 
 // The constants that a status carries are those that the definition allows.
 func TestEnumsAreTheConstants(t *testing.T) {
-	causes := []string{v1alpha1.DriftCommitNotApplied, v1alpha1.DriftClusterEdited, v1alpha1.DriftHubEdited, v1alpha1.DriftBreakGlass, v1alpha1.DriftConverging, v1alpha1.DriftRuleBroken}
+	causes := []string{v1alpha1.DriftCommitNotApplied, v1alpha1.DriftClusterEdited, v1alpha1.DriftHubEdited, v1alpha1.DriftBothEdited, v1alpha1.DriftBreakGlass, v1alpha1.DriftConverging, v1alpha1.DriftRuleBroken}
+	outcomes := []string{v1alpha1.OutcomeCorrected, v1alpha1.OutcomeWaiting, v1alpha1.OutcomeReportOnly, v1alpha1.OutcomeObserved, v1alpha1.OutcomeContested, v1alpha1.OutcomeRefused, v1alpha1.OutcomeSuspended}
 	want := map[string][]string{
 		"HubPool status.drift[].cause":                causes,
 		"ExecutorPool status.drift[].cause":           causes,
 		"PoolSync status.drift[].cause":               causes,
+		"HubPool status.drift[].outcome":              outcomes,
+		"ExecutorPool status.drift[].outcome":         outcomes,
+		"PoolSync status.drift[].outcome":             outcomes,
 		"PoolSync spec.drift.mode":                    {v1alpha1.DriftCorrect, v1alpha1.DriftReport},
 		"PoolSync spec.sourceRef.kind":                {v1alpha1.SourceGitRepository, v1alpha1.SourceOCIRepository, v1alpha1.SourceBucket},
 		"PoolSync spec.source.git.verify.mode":        {v1alpha1.VerifyHead, v1alpha1.VerifyTag, v1alpha1.VerifyTagAndHead},

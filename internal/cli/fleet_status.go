@@ -34,6 +34,8 @@ type syncStatus struct {
 	// Drift is how many fields differ from Git; corrected ones do not count.
 	Drift     int  `json:"drift"`
 	Suspended bool `json:"suspended,omitempty"`
+	// Suspension says who suspended it, why and until when.
+	Suspension string `json:"suspension,omitempty"`
 	// Unserved says why nobody acts on it: what the rest says is then as old as
 	// the last controller.
 	Unserved string `json:"unserved,omitempty"`
@@ -133,6 +135,13 @@ func poolSyncStatus(cluster string, sync v1alpha1.PoolSync) syncStatus {
 	// A condition that speaks of an older spec says nothing of this one.
 	if ready := meta.FindStatusCondition(sync.Status.Conditions, v1alpha1.ConditionReady); ready != nil && ready.ObservedGeneration == sync.Generation {
 		status.Ready, status.Reason, status.Message = string(ready.Status), ready.Reason, ready.Message
+	}
+	if status.Suspended {
+		status.Suspension = fleet.Suspension(&sync)
+		if status.Reason != string(v1alpha1.ReasonSuspended) {
+			// Nobody has come to it yet.
+			status.Message = strings.TrimSuffix(status.Suspension+"; before that: "+status.Message, "; before that: ")
+		}
 	}
 	for _, entry := range sync.Status.Drift {
 		if entry.Corrected == nil {

@@ -13,6 +13,7 @@ import (
 
 	"cloop.dev/cloop/apis/hubv1"
 	"cloop.dev/cloop/apis/v1alpha1"
+	"cloop.dev/cloop/internal/secret"
 	"cloop.dev/cloop/schemas"
 )
 
@@ -28,6 +29,11 @@ func (d *drift) cluster(c *ClusterSurface) {
 	}
 	for _, name := range slices.Sorted(maps.Keys(c.Unserved)) {
 		d.note("PoolSync %s of cluster %s: %s", name, c.Name, c.Unserved[name])
+	}
+	for i := range c.Syncs {
+		if sync := &c.Syncs[i]; suspended(sync) {
+			d.note("PoolSync %s/%s of cluster %s is %s", sync.Namespace, sync.Name, c.Name, secret.Redact(Suspension(sync)))
+		}
 	}
 	for _, pool := range ExecutorPools(c.Git) {
 		wanted[identity(pool.Object)] = pool.Object
@@ -184,14 +190,20 @@ func (c *ClusterSurface) cause(sync *v1alpha1.PoolSync, obj *unstructured.Unstru
 		return v1alpha1.DriftClusterEdited
 	}
 	ready := meta.FindStatusCondition(sync.Status.Conditions, v1alpha1.ConditionReady)
-	stands := sync.Spec.Suspend && sync.Spec.SuspendUntil == nil || ready != nil && ready.Reason == string(v1alpha1.ReasonSuspended)
-	if stands || ready != nil && ready.Status == metav1.ConditionFalse {
+	if suspended(sync) || ready != nil && ready.Status == metav1.ConditionFalse {
 		return v1alpha1.DriftCommitNotApplied
 	}
 	if c.Unserved[sync.Namespace+"/"+sync.Name] != "" {
 		return CauseUnserved
 	}
 	return v1alpha1.DriftConverging
+}
+
+// suspended says whether a PoolSync is, as far as it says so by itself: one with a time
+// may be over.
+func suspended(sync *v1alpha1.PoolSync) bool {
+	ready := meta.FindStatusCondition(sync.Status.Conditions, v1alpha1.ConditionReady)
+	return sync.Spec.Suspend && sync.Spec.SuspendUntil == nil || ready != nil && ready.Reason == string(v1alpha1.ReasonSuspended)
 }
 
 // sameRevision compares commits; a sync may write the branch in front of one.

@@ -54,8 +54,8 @@ func outcomeAt(sync *v1alpha1.PoolSync, cause string) (outcome, message string) 
 	edited := cause == v1alpha1.DriftClusterEdited
 	switch {
 	case !edited && cause != v1alpha1.DriftCommitNotApplied:
-	case ready != nil && ready.Reason == string(v1alpha1.ReasonSuspended):
-		return v1alpha1.OutcomeSuspended, ready.Message
+	case suspended(sync):
+		return v1alpha1.OutcomeSuspended, Suspension(sync)
 	case edited && sync.Spec.Drift.Mode == v1alpha1.DriftReport:
 		return v1alpha1.OutcomeReportOnly, "spec.drift.mode is " + v1alpha1.DriftReport
 	case ready != nil && ready.Status == metav1.ConditionFalse && meta.IsStatusConditionTrue(sync.Status.Conditions, v1alpha1.ConditionStalled):

@@ -52,9 +52,12 @@ func TestDriftSaysWhatBecomesOfIt(t *testing.T) {
 		"contested":     {entry(v1alpha1.OutcomeContested, "scaler changes it"), v1alpha1.OutcomeContested, "scaler changes it"},
 		"refused":       {entry(v1alpha1.OutcomeRefused, "no more than 3"), v1alpha1.OutcomeRefused, "no more than 3"},
 		"report":        {func(sync *v1alpha1.PoolSync) { sync.Spec.Drift.Mode = v1alpha1.DriftReport }, v1alpha1.OutcomeReportOnly, "spec.drift.mode is Report"},
-		"suspended":     {ready(metav1.ConditionUnknown, v1alpha1.ReasonSuspended, "suspended by ann"), v1alpha1.OutcomeSuspended, "suspended by ann"},
-		"failing":       {ready(metav1.ConditionFalse, v1alpha1.ReasonApplyFailed, "no right"), v1alpha1.OutcomeWaiting, "no right"},
-		"another's":     {func(sync *v1alpha1.PoolSync) { sync.Name = "other" }, v1alpha1.OutcomeReportOnly, "no PoolSync holds the object to Git"},
+		"suspended": {func(sync *v1alpha1.PoolSync) {
+			sync.Spec.Suspend, sync.Spec.SuspendReason = true, "nodes are drained"
+			sync.ManagedFields = []metav1.ManagedFieldsEntry{{Manager: "ann", FieldsType: "FieldsV1", FieldsV1: metav1.NewFieldsV1(`{"f:spec":{"f:suspend":{}}}`)}}
+		}, v1alpha1.OutcomeSuspended, "suspended by ann: nodes are drained"},
+		"failing":   {ready(metav1.ConditionFalse, v1alpha1.ReasonApplyFailed, "no right"), v1alpha1.OutcomeWaiting, "no right"},
+		"another's": {func(sync *v1alpha1.PoolSync) { sync.Name = "other" }, v1alpha1.OutcomeReportOnly, "no PoolSync holds the object to Git"},
 	} {
 		in := agreeing(t)
 		set(t, &in.Clusters[0].Live[0], int64(4), "spec", "maxRunners")
@@ -63,6 +66,9 @@ func TestDriftSaysWhatBecomesOfIt(t *testing.T) {
 		fields := fieldsOf(t, report, fleet.SurfaceGitCluster)
 		if len(fields) != 1 || fields[0].Outcome != test.outcome || !strings.Contains(fields[0].Message, test.message) {
 			t.Errorf("%s: %+v", name, fields)
+		}
+		if name == "suspended" && !strings.Contains(report.Text(), "note: PoolSync cloop-fleet/fleet of cluster eu is suspended by ann: nodes are drained") {
+			t.Errorf("%s: text\n%s", name, report.Text())
 		}
 		if text := report.Text(); !strings.Contains(text, "  "+test.outcome+"  ") {
 			t.Errorf("%s: text\n%s", name, text)
