@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -80,5 +81,36 @@ func TestAFightOverLabelsIsNamed(t *testing.T) {
 	})
 	if drifted := condition(s.get(), v1alpha1.ConditionDrifted); !strings.Contains(drifted.Message, "relabeler changes /metadata/labels/poolsync.cloop.dev~1name as fast") {
 		t.Errorf("Drifted is %+v", drifted)
+	}
+}
+
+// What an admission webhook makes of a pool is nobody's edit to a new process, either.
+func TestWhatAWebhookSetsIsNoDriftAfterARestart(t *testing.T) {
+	for _, mode := range []string{v1alpha1.DriftReport, v1alpha1.DriftCorrect} {
+		t.Run(mode, func(t *testing.T) {
+			s := newSyncStage(t, overlay("gpu"))
+			s.webhook(probed(func(*unstructured.Unstructured) (string, string) {
+				return `[{"op":"add","path":"/spec/runnerLabels","value":{"by":"webhook"}},{"op":"replace","path":"/spec/maxRunners","value":3}]`, ""
+			}))
+			s.poolSync(func(spec *v1alpha1.PoolSyncSpec) { spec.Drift.Mode = mode })
+			s.ready(v1alpha1.ReasonReconciliationSucceeded)
+			before := s.pool("gpu")
+			s.stop()
+			s.startController()
+			sync := s.sync()
+			if drifted := condition(sync, v1alpha1.ConditionDrifted); len(sync.Status.Drift) > 0 || drifted.Reason != string(v1alpha1.ReasonNoDrift) {
+				t.Errorf("drift is %+v, Drifted %+v", sync.Status.Drift, drifted)
+			}
+			if after := s.pool("gpu"); after.ResourceVersion != before.ResourceVersion || after.Spec.MaxRunners != 3 {
+				t.Error("the webhook is fought")
+			}
+			// An edit beside it is one.
+			s.kubectlEdit("gpu", `{"spec":{"minRunners":2}}`)
+			entry := s.drift("the edit is seen", func(e v1alpha1.DriftEntry) bool { return e.Path == "/spec/minRunners" })
+			want := map[string]string{v1alpha1.DriftReport: v1alpha1.OutcomeReportOnly, v1alpha1.DriftCorrect: v1alpha1.OutcomeCorrected}[mode]
+			if entry.Outcome != want || entry.Manager != "kubectl-edit" || len(s.get().Status.Drift) != 1 {
+				t.Errorf("drift is %+v", s.get().Status.Drift)
+			}
+		})
 	}
 }

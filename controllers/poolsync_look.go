@@ -2,6 +2,7 @@ package controllers
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"reflect"
 	"slices"
@@ -11,6 +12,7 @@ import (
 	"golang.org/x/sync/errgroup"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"cloop.dev/cloop/apis/v1alpha1"
@@ -59,7 +61,10 @@ type objectMemory struct {
 	// behind is the resourceVersion before the controller's last write: while the
 	// cache shows that, it lags.
 	behind string
-	bears  []fleet.FieldDiff
+	// bears are differences that an accepted write left; learned says that it is known
+	// which there are.
+	bears   []fleet.FieldDiff
+	learned bool
 	// refused is why the API server did not take refusedWant.
 	refused     error
 	refusedWant *unstructured.Unstructured
@@ -100,12 +105,12 @@ func (s *sight) leaving() bool { return s.have != nil && s.have.GetDeletionTimes
 // again with its managedFields, which say who. Other kinds are not watched, so they
 // are looked at only in a full pass.
 func (r *poolSyncReconciler) look(ctx context.Context, p *syncPass) *stageError {
+	applier, err := r.appliers.of(p.sync)
+	if err != nil {
+		return transient(v1alpha1.ReasonApplyFailed, err)
+	}
 	others := client.Reader(nil)
 	if p.full {
-		applier, err := r.appliers.of(p.sync)
-		if err != nil {
-			return transient(v1alpha1.ReasonApplyFailed, err)
-		}
 		others = applier.Client()
 	}
 	p.memory.attend(p)
@@ -119,9 +124,16 @@ func (r *poolSyncReconciler) look(ctx context.Context, p *syncPass) *stageError 
 			if err := s.read(inner, r.pools); err != nil {
 				return transient(v1alpha1.ReasonApplyFailed, err)
 			}
-			s.compareQuick(p.memory.object(s.id))
+			o := p.memory.object(s.id)
+			s.compareQuick(o)
 			if s.needsManagers() {
-				group.Go(func() error { return s.readAgain(inner, r.live) })
+				group.Go(func() error {
+					if err := s.readAgain(inner, r.live); err != nil {
+						return err
+					}
+					s.learn(inner, applier.Client(), o)
+					return nil
+				})
 			}
 		case others != nil:
 			group.Go(func() error { return s.readAgain(inner, others) })
@@ -153,7 +165,7 @@ func (m *syncMemory) attend(p *syncPass) {
 		case p.target.byID[id] == nil:
 			delete(m.objects, id)
 		case renewed:
-			o.quiet, o.bears = "", nil
+			o.quiet, o.bears, o.learned = "", nil, false
 		}
 	}
 	for id := range m.contests {
@@ -205,6 +217,33 @@ func (s *sight) readAgain(ctx context.Context, from client.Reader) error {
 	}
 	s.compare()
 	return nil
+}
+
+// learn finds out what of a difference the cluster's own admission makes, where no
+// write of this process has told: it would be taken for somebody's edit, and where
+// drift is only reported for ever. Nothing is changed.
+func (s *sight) learn(ctx context.Context, c client.Client, o *objectMemory) {
+	if o.learned || len(s.edited) == 0 || s.present() == nil {
+		return
+	}
+	o.learned = true
+	object := s.want.DeepCopy()
+	data, err := json.Marshal(object)
+	if err == nil {
+		err = c.Patch(ctx, object, client.RawPatch(types.ApplyPatchType, data), client.ForceOwnership, client.FieldOwner(v1alpha1.FieldManagerPoolSync), client.DryRunAll)
+	}
+	if err != nil {
+		return // a write will tell; some webhooks cannot be asked without one
+	}
+	for _, diff := range fleet.CompareSpecs(s.want, object, s.ignore) {
+		// What is dropped is said when it is written, and what somebody else owns is
+		// theirs: an apply leaves that alone.
+		if diff.Have != nil && diff.Manager == "" {
+			s.bears = append(s.bears, diff)
+		}
+	}
+	o.bears = s.bears
+	s.compare()
 }
 
 // read fills in what the cluster has.

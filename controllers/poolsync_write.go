@@ -76,7 +76,7 @@ func (w *writer) all(ctx context.Context, p *syncPass, due []*sight, write func(
 // resourceVersion that it had.
 func (w *writer) written(p *syncPass, s *sight, found string) {
 	o := p.memory.object(s.id)
-	*o = objectMemory{bears: s.bears}
+	*o = objectMemory{bears: s.bears, learned: true}
 	s.applied = true
 	version := versionOf(s.have)
 	switch {
