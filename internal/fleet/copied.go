@@ -148,7 +148,9 @@ func (c *copied) origin(objects []*renderedObject, rest string, depth int) (plac
 		}
 		pointer, ok := fieldPointer(o.Object, field)
 		if !ok {
-			return placed{}, false
+			// An object that was not rendered lacks what a patch, or what is merged into
+			// it, adds.
+			return o.setBy(pointerTo(field)+rest, depth+1)
 		}
 		return o.at(pointer+rest, depth+1), true
 	}

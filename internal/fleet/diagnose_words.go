@@ -245,40 +245,69 @@ func (f *failure) wrongType(match []string) {
 	if mapOfTexts.MatchString(f.part.field) {
 		f.remedy = "put the value that is there in quotes: a label, an annotation or the like is a text"
 	}
-	from, at := f.sourceOf(entry)
+	from := sourceName(entry)
 	is := "which has to be"
 	if mapOfTexts.MatchString(f.part.field) {
 		// What is there is a number for want of quotes.
 		is = "where there is"
 	}
 	f.message = fmt.Sprintf("the replacement at %s:%d puts %s from %s into %s, %s %s", f.part.at.file, f.part.at.line, quotedText(match[2], strings.HasPrefix(from, "Secret ")), from, f.part.field, is, kind)
-	if at != nil {
-		f.at = *at
+	if at, ok := f.scan.copiedFrom(f.item, f.part); ok {
+		f.at = at
 	}
 }
 
-// sourceOf names the source of a replacement, and finds where it is written.
-func (f *failure) sourceOf(entry map[string]any) (name string, at *placed) {
+// sourceName names the source of a replacement.
+func sourceName(entry map[string]any) string {
 	source, ok := entry["source"].(map[string]any)
 	if !ok {
-		return "sourceValue", nil
+		return "sourceValue"
 	}
 	text := func(key string) string { value, _ := source[key].(string); return value }
 	field := text("fieldPath")
 	if field == "" {
 		field = "metadata.name"
 	}
-	name = strings.TrimSpace(text("kind")+" "+text("name")) + " " + field
-	for i := range f.scan.layers {
-		l := &f.scan.layers[i]
-		if !l.resource() || text("kind") != "" && l.document.Object.GetKind() != text("kind") || text("name") != "" && !slices.Contains(l.names, text("name")) {
+	return strings.TrimSpace(text("kind")+" "+text("name")) + " " + field
+}
+
+// copiedFrom is where what a replacement takes is written last before it does.
+func (s *scan) copiedFrom(it *item, of *part) (placed, bool) {
+	for i := range s.layers {
+		l := &s.layers[i]
+		if l.copied == nil || l.entry != it.entry() || l.file != of.at.file || l.copied.at != whereIs(of.node) {
 			continue
 		}
-		if given, ok := l.placeOf(field); ok {
-			return name, &given
+		if l.copied.given != nil {
+			return placed{file: l.file, line: int32(l.copied.given.lines), column: int32(l.copied.given.columns)}, true
 		}
+		return l.copied.origin(s.before(i), "", 0)
 	}
-	return name, nil
+	return placed{}, false
+}
+
+// maxBefore bounds the objects of which is looked for what wrote them last.
+const maxBefore = 1000
+
+// before are the objects as far as they are known before a layer changes them, which
+// kustomize has not rendered.
+func (s *scan) before(number int) (objects []*renderedObject) {
+	for i := range s.layers[:number] {
+		l := &s.layers[i]
+		if !l.resource() || l.merges || l.left {
+			continue
+		}
+		if len(objects) == maxBefore {
+			break
+		}
+		o := s.object(l.made(), l.file)
+		o.layers = slices.DeleteFunc(o.layers, func(l *layer) bool { return l.number >= number })
+		objects = append(objects, &o)
+	}
+	for _, o := range objects {
+		o.siblings = objects
+	}
+	return objects
 }
 
 // lacked is the pointer to what is not there where an operation has no path.
@@ -298,16 +327,6 @@ func pointerTo(field string) (pointer string) {
 		pointer += "/" + escape(token)
 	}
 	return pointer
-}
-
-// placeOf is where a resource, or what makes it, says a field of kustomize's
-// spelling.
-func (l *layer) placeOf(field string) (placed, bool) {
-	if pointer, ok := fieldPointer(l.document.Object, field); ok {
-		return l.writes(pointer)
-	}
-	given, ok := l.given[pointerTo(field)]
-	return given, ok
 }
 
 // idWords is an identity as kustomize prints it, for people:

@@ -3,6 +3,7 @@ package fleet
 import (
 	"path"
 	"strings"
+	"unicode"
 
 	"go.yaml.in/yaml/v3"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -66,9 +67,27 @@ func (s *scan) givenTo(dir, file string, entry *yaml.Node) map[string]placed {
 		}
 	}
 	for _, node := range append(entriesOf(entry, "envs"), entriesOf(entry, "env")...) {
-		s.there(dir, file, node.Value, node)
+		if s.there(dir, file, node.Value, node) {
+			s.givenLines(path.Join(dir, node.Value), given)
+		}
 	}
 	return given
+}
+
+// givenLines are the lines of a file with NAME=VALUE on each.
+func (s *scan) givenLines(file string, given map[string]placed) {
+	data, err := readBounded(s.root, file)
+	if err != nil {
+		return
+	}
+	number := int32(0)
+	for line := range strings.Lines(strings.TrimPrefix(string(data), "\ufeff")) {
+		number++
+		text := strings.TrimLeftFunc(line, unicode.IsSpace)
+		if key, _, ok := strings.Cut(text, "="); ok && !strings.HasPrefix(text, "#") {
+			given["/data/"+escape(key)] = placed{file: file, line: number, column: int32(len(line) - len(text) + 1)}
+		}
+	}
 }
 
 // entriesOf are the texts of a list, or the one that a field is.

@@ -155,7 +155,7 @@ func (s *scan) relate(objects []renderedObject, file string) {
 		all[i] = &objects[i]
 	}
 	for i := range s.layers {
-		if l := &s.layers[i]; l.resource() && !l.left && l.local() {
+		if l := &s.layers[i]; l.resource() && !l.merges && !l.left && l.local() {
 			one := s.object(l.made(), file)
 			all = append(all, &one)
 		}

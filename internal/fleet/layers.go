@@ -209,7 +209,8 @@ type index struct {
 	// resources: kind and name in the end → layers. patches: name → patches of
 	// objects of that name. open are the other layers that change objects.
 	resources, patches map[string][]int
-	open               []int
+	// open too are generators that merge into what others make.
+	open []int
 }
 
 // plainName is a pattern that only means itself.
@@ -224,6 +225,8 @@ func (s *scan) index() *index {
 		l := &s.layers[i]
 		switch {
 		case l.left:
+		case l.merges:
+			x.open = append(x.open, i)
 		case l.resource():
 			key := l.document.Object.GetKind() + " " + l.named()
 			x.resources[key] = append(x.resources[key], i)
@@ -293,7 +296,7 @@ func (s *scan) sourceOf(obj *unstructured.Unstructured) int {
 	score := 0
 	for i := range s.layers {
 		l := &s.layers[i]
-		if !l.resource() || l.left || l.document.Object.GroupVersionKind() != obj.GroupVersionKind() {
+		if !l.resource() || l.merges || l.left || l.document.Object.GroupVersionKind() != obj.GroupVersionKind() {
 			continue
 		}
 		likeness := 1

@@ -159,6 +159,9 @@ func (o *renderedObject) wrote(number int, t *trail, depth int) (placed, bool) {
 		return l.changes(o, t)
 	case l.copied != nil:
 		return l.copies(o, t, depth)
+	case l.generated:
+		found, ok := l.given[t.pointer()]
+		return found, ok
 	case l.patch && l.document != nil:
 		// It repeats the identity of what it patches.
 		found, ok := l.writes(t.in(l))
