@@ -46,14 +46,10 @@ func TestTheWatchesOfOneCredentialAreBounded(t *testing.T) {
 	run := r.run("app")
 	ctx, cancel := context.WithCancel(r.ctx())
 	defer cancel()
-	open := func() {
-		t.Helper()
-		next, stop := iter.Pull2(r.admin.WatchRun(ctx, run.ID))
-		t.Cleanup(stop)
-		_, err, _ := next()
-		check(t, err)
-	}
-	open()
+	next, stop := iter.Pull2(r.admin.WatchRun(ctx, run.ID))
+	defer stop()
+	_, err, _ := next()
+	check(t, err)
 	log, err := r.admin.Logs(ctx, run.ID, 0, true)
 	check(t, err)
 	defer func() { _ = log.Close() }()
@@ -78,9 +74,11 @@ func TestTheWatchesOfOneCredentialAreBounded(t *testing.T) {
 	until(t, controller.PoolWatch(r.ctx(), hubclient.Hello{Instance: "c-1"}), "the pool", func(hubv1.PoolSnapshot) bool { return true })
 	must(t)(r.admin.Logs(r.ctx(), run.ID, 0, false))
 	must(t)(r.admin.CancelRun(r.ctx(), run.ID))
-	for range 3 {
-		r.untilRun(run.ID, hubv1.RunCancelled)
+	must(t)(io.Copy(io.Discard, log))
+	for more := true; more; {
+		_, _, more = next()
 	}
+	r.untilRun(run.ID, hubv1.RunCancelled)
 }
 
 func TestARunnerWithoutAWatchIsHandedNothing(t *testing.T) {
