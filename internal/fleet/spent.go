@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"sync/atomic"
 
+	"cloop.dev/cloop/internal/count"
 	"cloop.dev/cloop/schemas"
 )
 
@@ -30,7 +31,7 @@ func (s *spent) add(o *renderedObject) {
 func (s *spent) beyond() (which string, passed bool) {
 	switch {
 	case s.documents.Load() > maxDocuments:
-		return fmt.Sprintf("%d documents", maxDocuments), true
+		return count.Of(maxDocuments, "document"), true
 	case s.texts.Load() > maxAllTexts:
 		return fmt.Sprintf("%d MiB of text", maxAllTexts>>20), true
 	}
