@@ -60,8 +60,8 @@ func TestPlacesInWhatFluxChanges(t *testing.T) {
 		"of what it applies": {with(altered("  prune: true\n", map[string]string{"flux/kustomization.yaml": "resources: [eu.yaml]\n"}),
 			map[string]string{"boot/all.yaml": strings.NewReplacer("name: eu", "name: all", "./clusters/eu", "./flux").Replace(fluxHead) + "  patches:\n  - target: {kind: Kustomization}\n    patch: |\n      - {op: add, path: /spec/targetNamespace, value: Pools}\n"}),
 			[]string{"metadata boot/all.yaml:9:9 metadata.namespace"}},
-		"two ways": {altered("  targetNamespace: a\n---\n"+strings.Replace(fluxHead, "name: eu", "name: us", 1)+"  targetNamespace: b\n  patches:\n  - target: {kind: ExecutorPool}\n    patch: '- {op: replace, path: /spec/maxRunners, value: lots}'\n", nil),
-			[]string{"schema flux/eu.yaml:16:5 spec.maxRunners"}},
+		"two ways": {altered("  targetNamespace: a\n", map[string]string{"other/us.yaml": strings.Replace(fluxHead, "name: eu", "name: us", 1) + "  targetNamespace: b\n  patches:\n  - target: {kind: ExecutorPool}\n    patch: '- {op: replace, path: /spec/maxRunners, value: lots}'\n"}),
+			[]string{"schema other/us.yaml:9:5 spec.maxRunners"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			report := check(t, test.files)

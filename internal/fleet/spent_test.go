@@ -16,16 +16,18 @@ func TestAllRootsTogetherAreBounded(t *testing.T) {
 		return "apiVersion: cloop.dev/v1alpha1\nkind: PoolSync\nmetadata: {name: " + name + ", namespace: fleet}\nspec:\n  interval: 1m\n  path: ./clusters/eu\n" +
 			"  source: {git: {url: https://git.example.com/fleet.git}}\n  substitute: {vars: {COUNT: \"" + value + "\"}}\n---\n"
 	}
-	var pools, hubs, syncs strings.Builder
+	var pools, hubs strings.Builder
+	syncs := map[string]string{}
 	for i := range 10 {
 		name := fmt.Sprintf("p%d", i)
 		pools.WriteString("---\n" + strings.ReplaceAll(strings.Replace(basePool, "maxRunners: 4", "maxRunners: ${COUNT}", 1), "gpu", name))
 		hubs.WriteString("---\n" + strings.ReplaceAll(hubPool, "gpu", name))
 	}
 	for i := range 20 {
-		syncs.WriteString(sync(fmt.Sprintf("s%d", i), "3"))
+		// Each is of a cluster of its own.
+		syncs[fmt.Sprintf("boot/c%d/sync.yaml", i)] = sync(fmt.Sprintf("s%d", i), "3")
 	}
-	files := map[string]string{"clusters/eu/pools.yaml": pools.String(), "hub/pools.yaml": hubs.String(), "boot/syncs.yaml": syncs.String()}
+	files := with(syncs, map[string]string{"clusters/eu/pools.yaml": pools.String(), "hub/pools.yaml": hubs.String()})
 	overlays := map[string]string{"base/pools.yaml": strings.ReplaceAll(pools.String(), "${COUNT}", "3"), "base/kustomization.yaml": "resources: [pools.yaml]\n", "hub/pools.yaml": hubs.String()}
 	for i := range 20 {
 		overlays[fmt.Sprintf("clusters/c%02d/kustomization.yaml", i)] = "resources: [../../base]\n"

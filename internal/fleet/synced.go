@@ -162,12 +162,14 @@ func (c *checker) twice(ctx context.Context, b *builder) error {
 				return err
 			}
 		}
-		for i, second := range syncs {
-			for _, first := range syncs[:i] {
-				if first.sync.source == second.sync.source {
-					c.compareSyncs(first, second)
-				}
+		clusters := map[string]*gets{}
+		for _, sync := range syncs {
+			g := clusters[sync.sync.source]
+			if g == nil {
+				g = &gets{map[string]*facts{}, map[string]served{}}
+				clusters[sync.sync.source] = g
 			}
+			c.compareSync(g, sync)
 		}
 	}
 	c.syncs, c.applied = nil, nil
@@ -195,41 +197,58 @@ func (c *checker) renderFor(ctx context.Context, b *builder, name string) error 
 	return nil
 }
 
-func (c *checker) compareSyncs(first, second *facts) {
-	applied, serving := map[string]bool{}, map[string]*facts{}
-	for _, f := range c.appliedBy(first) {
-		applied[f.in(first.sync)] = true
-		if f.half != nil && !f.half.unsure {
-			serving[f.half.serves()] = f
-		}
-	}
-	var both []*facts
-	for _, f := range c.appliedBy(second) {
-		if applied[f.in(second.sync)] {
+// gets is what a cluster gets of some syncs: identity → the first sync that applies the
+// object, and pool → what serves it first.
+type gets struct {
+	applied map[string]*facts
+	serving map[string]served
+}
+
+// served is what serves a hub pool, and the sync that applies it.
+type served struct{ half, by *facts }
+
+// compareSync finds what a sync applies that the cluster gets already, and adds the
+// rest.
+func (c *checker) compareSync(g *gets, sync *facts) {
+	objects := c.appliedBy(sync)
+	both := map[*facts][]*facts{}
+	var others []*facts
+	for _, f := range objects {
+		if first, ok := g.applied[f.in(sync.sync)]; ok {
 			// Several teams may bring one namespace by Flux.
-			if f.ours || !second.sync.flux {
-				both = append(both, f)
+			if f.ours || !sync.sync.flux {
+				if both[first] == nil {
+					others = append(others, first)
+				}
+				both[first] = append(both[first], f)
 			}
 			continue
 		}
 		if f.half == nil || f.half.unsure {
 			continue
 		}
-		if other, ok := serving[f.half.serves()]; ok {
-			c.find(f.subject, f.problem(RuleDuplicatePool, f.half.field, fmt.Sprintf("hub pool %s is served by %s already, which %s applies to the same cluster", f.half.hubPool, other.object, first.object)))
+		if other, ok := g.serving[f.half.serves()]; ok {
+			c.find(f.subject, f.problem(RuleDuplicatePool, f.half.field, fmt.Sprintf("hub pool %s is served by %s already, which %s applies to the same cluster", f.half.hubPool, other.half.object, other.by.object)))
 		}
 	}
-	if len(both) == 0 {
-		return
+	for _, f := range objects {
+		if id := f.in(sync.sync); g.applied[id] == nil {
+			g.applied[id] = sync
+		}
+		if f.half != nil && !f.half.unsure && g.serving[f.half.serves()] == (served{}) {
+			g.serving[f.half.serves()] = served{f, sync}
+		}
 	}
-	more := ""
-	if len(both) > 1 {
-		more = fmt.Sprintf(" and %d more", len(both)-1)
+	for _, first := range others {
+		more := ""
+		if count := len(both[first]); count > 1 {
+			more = fmt.Sprintf(" and %d more", count-1)
+		}
+		if sync.subject == noSubject {
+			sync.subject = c.objectSubject(noRoot, sync)
+		}
+		c.find(sync.subject, sync.problem(RuleObjectInTwoSyncs, "spec.path", fmt.Sprintf("%s%s is applied by %s (%s:%d) too", both[first][0].object, more, first.object, first.file, first.line)))
 	}
-	if second.subject == noSubject {
-		second.subject = c.objectSubject(noRoot, second)
-	}
-	c.find(second.subject, second.problem(RuleObjectInTwoSyncs, "spec.path", fmt.Sprintf("%s%s is applied by %s (%s:%d) too", both[0].object, more, first.object, first.file, first.line)))
 }
 
 // in is the object's identity in a cluster to which a sync applies it, which gives it

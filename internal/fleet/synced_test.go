@@ -189,3 +189,21 @@ func TestCheckOfAnAudience(t *testing.T) {
 		t.Errorf("of one entry twice: %v", got)
 	}
 }
+
+// Each sync that applies what others do is told of once for the first of those.
+func TestManySyncsOfOnePath(t *testing.T) {
+	var syncs strings.Builder
+	const count = 6
+	for i := range count {
+		fmt.Fprintf(&syncs, "apiVersion: cloop.dev/v1alpha1\nkind: PoolSync\nmetadata: {name: s%d, namespace: fleet}\nspec:\n  interval: 1m\n  path: ./clusters/eu\n  source: {git: {url: https://git.example.com/fleet.git}}\n---\n", i)
+	}
+	report := check(t, with(sound(), map[string]string{"boot/kustomization.yaml": "resources: [syncs.yaml]\n", "boot/syncs.yaml": syncs.String()}))
+	if len(report.Problems) != count-1 {
+		t.Errorf("%d problems: %v", len(report.Problems), report.Problems)
+	}
+	for _, p := range report.Problems {
+		if p.Rule != fleet.RuleObjectInTwoSyncs || !strings.Contains(p.Message, "is applied by PoolSync fleet/s0 (boot/syncs.yaml:1) too") {
+			t.Error(p)
+		}
+	}
+}
