@@ -202,7 +202,7 @@ func TestManySyncsOfOnePath(t *testing.T) {
 		t.Errorf("%d problems: %v", len(report.Problems), report.Problems)
 	}
 	for _, p := range report.Problems {
-		if p.Rule != fleet.RuleObjectInTwoSyncs || !strings.Contains(p.Message, "is applied by PoolSync fleet/s0 (boot/syncs.yaml:1) too") {
+		if p.Rule != "object-in-two-syncs" || !strings.Contains(p.Message, "is applied by PoolSync fleet/s0 (boot/syncs.yaml:1) too") {
 			t.Error(p)
 		}
 	}
