@@ -123,6 +123,12 @@ var meanings = []meaning{
 	{regexp.MustCompile(`expected kind != 'Component'|is a [Cc]omponent`), true, func(f *failure, _ []string) {
 		f.message, f.remedy = fmt.Sprintf("%v is a Component", f.item.value), "list it in components"
 	}},
+	{regexp.MustCompile(`must specify --enable-helm`), true, func(f *failure, _ []string) {
+		f.message, f.remedy = f.item.field+": charts are never rendered here", "commit what `helm template` renders of it, and list that in resources"
+	}},
+	{regexp.MustCompile(`external plugins disabled|unable to load external plugin|plugins? disabled`), true, func(f *failure, _ []string) {
+		f.message, f.remedy = f.item.field+": plugins, programs and functions in containers are never run", "commit what it renders, and list that in resources"
+	}},
 	{regexp.MustCompile(`expected kind 'Component'`), true, func(f *failure, _ []string) {
 		f.message, f.remedy = fmt.Sprintf("%v is no Component", f.item.value), "list it in resources, or write kind: Component in it"
 	}},
