@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -101,7 +102,7 @@ func judgeSync(revision string, sync syncStatus, before lineage) (forge.State, s
 	case failed && before(revision, attempted):
 		return forge.Failure, fmt.Sprintf("not applied, nor is %s, which follows it: %s", fleet.Short(attempted), told(sync))
 	case sync.Suspended:
-		return forge.Pending, "not applied: the sync is suspended"
+		return forge.Pending, "not applied: the sync is " + cmp.Or(sync.Suspension, "suspended")
 	case attempted == revision:
 		return forge.Pending, "it is being applied"
 	case applied == "":

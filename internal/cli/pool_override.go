@@ -94,7 +94,11 @@ func (p *shownPool) printOverride(w io.Writer) {
 			row(w, "Drift:", fmt.Sprintf("its document in Git is held back since %s: %s (%s)", d.Since.UTC().Format(time.RFC3339), d.Message, d.Cause))
 			continue
 		}
-		row(w, "Drift:", fmt.Sprintf("%s is %s at the hub and %s in Git (%s, by %s)", d.Path, orAbsent(d.Hub), orAbsent(d.Git), d.Cause, d.By))
+		who := "by " + d.By
+		if d.Outcome == hubv1.OutcomeObserved {
+			who = d.Message
+		}
+		row(w, "Drift:", fmt.Sprintf("%s is %s at the hub and %s in Git (%s, %s)", d.Path, orAbsent(d.Hub), orAbsent(d.Git), d.Cause, who))
 	}
 }
 

@@ -18,6 +18,7 @@ func overridden() hubv1.Pool {
 	pool.Override = &hubv1.Override{Reason: "fire", By: "user:ann", At: since, Since: since, Until: time.Date(2026, 5, 6, 7, 8, 9, 0, time.UTC), Git: hubv1.PoolDefinition{MaxRunners: 3}}
 	pool.Drift = []hubv1.Drift{{Path: "/spec/maxRunners", Git: "3", Hub: "2", Cause: hubv1.CauseBreakGlass, By: "user:ann", Since: since},
 		{Path: "/spec/cordon/reason", Git: `"upgrades"`, Cause: hubv1.CauseBreakGlass, By: "user:ann", Since: since},
+		{Path: "/spec/owner", Git: `"ann"`, Cause: hubv1.CauseCommitNotApplied, Outcome: hubv1.OutcomeObserved, By: "sync:fleet", Since: since, Message: "hub/gpu.yaml is only compared"},
 		{Cause: hubv1.CauseCommitNotApplied, By: "sync:fleet", Since: time.Date(2026, 5, 6, 7, 0, 0, 0, time.UTC), Message: "hub/a.yaml:5: too many"}}
 	return pool
 }
@@ -33,6 +34,7 @@ func TestPoolShowSaysWhatIsSetAside(t *testing.T) {
 		"Override:      fire (by user:ann, 3h ago; ends 2026-05-06T07:08:09Z)\n",
 		"Drift:         /spec/maxRunners is 2 at the hub and 3 in Git (BreakGlass, by user:ann)\n",
 		"Drift:         /spec/cordon/reason is absent at the hub and \"upgrades\" in Git (BreakGlass, by user:ann)\n",
+		"Drift:         /spec/owner is absent at the hub and \"ann\" in Git (CommitNotApplied, hub/gpu.yaml is only compared)\n",
 		"Drift:         its document in Git is held back since 2026-05-06T07:00:00Z: hub/a.yaml:5: too many (CommitNotApplied)\n",
 	} {
 		if got.code != 0 || !strings.Contains(got.stdout, want) {

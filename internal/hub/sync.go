@@ -328,8 +328,9 @@ func (f *follower) sync(ctx context.Context, record *hubv1.Sync) (string, error)
 	}
 	f.waiting = len(applied.Waiting) > 0
 	now := f.clock.Now().UTC()
-	record.Pools, record.HeldBack = names(f.documents), dated(applied.HeldBack, record.HeldBack, now)
-	record.Observed = observedSince(applied.Observed, record.Observed, now)
+	record.Pools = names(f.documents)
+	record.HeldBack = dated(applied.HeldBack, record.HeldBack, maxHeldBack, now, func(h *hubv1.HeldBack) (string, *time.Time) { return h.Pool, &h.Since })
+	record.Observed = dated(applied.Observed, record.Observed, maxObserved, now, func(o *hubv1.Observed) (string, *time.Time) { return o.Pool, &o.Since })
 	if fresh {
 		f.metrics.synced.WithLabelValues(f.config.Name).Observe(f.clock.Since(began).Seconds())
 	}
@@ -346,18 +347,20 @@ const maxNamed = 5
 // maxHeldBack bounds how many documents a sync's record lists that are held back.
 const maxHeldBack = 200
 
-// dated are the documents that are held back now, as far as a record lists them,
-// since when each is.
-func dated(now, before []hubv1.HeldBack, at time.Time) []hubv1.HeldBack {
+// dated are documents that are not applied now, as far as a record lists them, since
+// when each is: as those of before, by pool.
+func dated[T any](now, before []T, most int, at time.Time, fields func(*T) (pool string, since *time.Time)) []T {
 	since := map[string]time.Time{}
-	for _, held := range before {
-		since[held.Pool] = held.Since
+	for i := range before {
+		pool, was := fields(&before[i])
+		since[pool] = *was
 	}
-	now = now[:min(len(now), maxHeldBack)]
+	now = now[:min(len(now), most)]
 	for i := range now {
-		now[i].Since = at
-		if was, known := since[now[i].Pool]; known {
-			now[i].Since = was
+		pool, is := fields(&now[i])
+		*is = at
+		if was, known := since[pool]; known {
+			*is = was
 		}
 	}
 	return now
@@ -365,23 +368,6 @@ func dated(now, before []hubv1.HeldBack, at time.Time) []hubv1.HeldBack {
 
 // maxObserved bounds how many documents a sync's record lists that are only compared.
 const maxObserved = 1000
-
-// observedSince are the documents that are only compared, as far as a record lists
-// them, since when each is.
-func observedSince(now, before []hubv1.Observed, at time.Time) []hubv1.Observed {
-	since := map[string]time.Time{}
-	for _, observed := range before {
-		since[observed.Pool] = observed.Since
-	}
-	now = now[:min(len(now), maxObserved)]
-	for i := range now {
-		now[i].Since = at
-		if was, known := since[now[i].Pool]; known {
-			now[i].Since = was
-		}
-	}
-	return now
-}
 
 // partly says of a revision that is not applied whole what is missing of it and why.
 func (f *follower) partly(revision string, applied store.Applied) error {
