@@ -5,16 +5,13 @@ import (
 	"sync"
 	"time"
 
-	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/client-go/tools/record"
 	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"cloop.dev/cloop/apis/v1alpha1"
 	"cloop.dev/cloop/internal/count"
 	"cloop.dev/cloop/internal/pool"
-	"cloop.dev/cloop/internal/secret"
 )
 
 const (
@@ -32,6 +29,10 @@ type poolEvent struct {
 	message string
 	// key tells Events of one reason apart; two with the same are the same.
 	key string
+	// revision that it is about; empty: the one that the object was applied from.
+	revision string
+	// statusOnly: nothing has changed but which commit all is well at.
+	statusOnly bool
 }
 
 func runnerFailed(runnerID string, end pool.End) poolEvent {
@@ -91,14 +92,14 @@ func (a *actor) announce(plan pool.Plan) {
 
 // poolEvents records Events, each at most once in eventPause.
 type poolEvents struct {
-	recorder record.EventRecorder
+	recorder *eventRecorder
 	clock    clock.PassiveClock
 
 	mu   sync.Mutex                                    // guards last
 	last map[types.NamespacedName]map[string]time.Time // object → reason and key → when recorded
 }
 
-func newPoolEvents(recorder record.EventRecorder, c clock.PassiveClock) *poolEvents {
+func newPoolEvents(recorder *eventRecorder, c clock.PassiveClock) *poolEvents {
 	return &poolEvents{recorder: recorder, clock: c, last: map[types.NamespacedName]map[string]time.Time{}}
 }
 
@@ -108,11 +109,7 @@ func (e *poolEvents) record(object client.Object, event poolEvent) {
 	if !e.due(client.ObjectKeyFromObject(object), string(event.reason)+"/"+event.key) {
 		return
 	}
-	kind := corev1.EventTypeNormal
-	if event.warning {
-		kind = corev1.EventTypeWarning
-	}
-	e.recorder.Event(object, kind, string(event.reason), shorten(secret.Redact(event.message), maxEventMessage))
+	e.recorder.record(object, event)
 }
 
 func (e *poolEvents) due(name types.NamespacedName, key string) bool {

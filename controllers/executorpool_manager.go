@@ -107,12 +107,12 @@ func readConditions(all []corev1.PodCondition) []corev1.PodCondition {
 }
 
 // setupExecutorPool adds the ExecutorPool controller to a manager.
-func setupExecutorPool(mgr ctrl.Manager, opts Options, recorder record.EventRecorder) error {
+func setupExecutorPool(mgr ctrl.Manager, opts Options, recorder *eventRecorder) error {
 	return addExecutorPool(mgr, opts, recorder, clock.RealClock{}, orphanGrace)
 }
 
 // addExecutorPool is setupExecutorPool with what tests replace.
-func addExecutorPool(mgr ctrl.Manager, opts Options, recorder record.EventRecorder, c clock.PassiveClock, grace time.Duration) error {
+func addExecutorPool(mgr ctrl.Manager, opts Options, recorder *eventRecorder, c clock.PassiveClock, grace time.Duration) error {
 	hubs := newHubConnections(hubclient.Hello{
 		Instance: opts.Instance, Build: opts.Build, Features: hubv1.ControllerFeatures(),
 	}, opts.fence, c)
@@ -208,10 +208,10 @@ func (r *executorPoolReconciler) poolsOfSecret(ctx context.Context, object clien
 	return requests
 }
 
-// addRecorder returns a recorder of a component's core/v1 Events that ends with
-// the manager. The recorder of events.k8s.io drops what is too long instead of
+// addRecorder returns a recorder of a process's core/v1 Events that ends with
+// the manager, and posts them too where the options name an address. The recorder of events.k8s.io drops what is too long instead of
 // cutting it.
-func addRecorder(mgr ctrl.Manager, component string) (record.EventRecorder, error) {
+func addRecorder(mgr ctrl.Manager, o Options) (*eventRecorder, error) {
 	clientset, err := kubernetes.NewForConfigAndClient(mgr.GetConfig(), mgr.GetHTTPClient())
 	if err != nil {
 		return nil, fmt.Errorf("make a client for Events: %w", err)
@@ -226,7 +226,14 @@ func addRecorder(mgr ctrl.Manager, component string) (record.EventRecorder, erro
 	if err != nil {
 		return nil, fmt.Errorf("add the Event recorder: %w", err)
 	}
-	return broadcaster.NewRecorder(mgr.GetScheme(), corev1.EventSource{Component: component}), nil
+	recorder := &eventRecorder{EventRecorder: broadcaster.NewRecorder(mgr.GetScheme(), corev1.EventSource{Component: o.account()})}
+	if o.EventsAddr != "" {
+		recorder.poster = newPoster(o, mgr.GetScheme(), metrics.Registry)
+		if err := mgr.Add(recorder.poster); err != nil {
+			return nil, fmt.Errorf("add what posts Events: %w", err)
+		}
+	}
+	return recorder, nil
 }
 
 // ownAccount is the ServiceAccount that the controller runs as, from its token;

@@ -43,7 +43,7 @@ var (
 // Metrics lists the controllers' metrics, beside those of controller-runtime and
 // of Flux's gotk.
 func Metrics() []metric.Definition {
-	return []metric.Definition{poolDemand, poolRunners, poolMints, poolRetirements, poolStart, poolDrift, syncDuration}
+	return []metric.Definition{poolDemand, poolRunners, poolMints, poolRetirements, poolStart, poolDrift, syncDuration, eventPosts}
 }
 
 // newPoolMetrics registers the metrics.

@@ -119,11 +119,13 @@ func (s *stage) startController() {
 	if err != nil {
 		s.t.Fatal(err)
 	}
-	recorder, err := addRecorder(mgr, v1alpha1.FieldManagerExecutorPool)
+	opts := Options{
+		Controllers: []string{executorPoolController}, Namespace: s.ns, RunnerImage: "registry.example.com/runner:1", Build: "test", Instance: "test",
+	}
+	recorder, err := addRecorder(mgr, opts)
 	if err != nil {
 		s.t.Fatal(err)
 	}
-	opts := Options{Namespace: s.ns, RunnerImage: "registry.example.com/runner:1", Build: "test", Instance: "test"}
 	if err := addExecutorPool(mgr, opts, recorder, s.clock, testGrace); err != nil {
 		s.t.Fatal(err)
 	}

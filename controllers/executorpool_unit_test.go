@@ -47,7 +47,7 @@ func TestHubAllowed(t *testing.T) {
 func TestTheSameEventIsRecordedOnceInTenMinutes(t *testing.T) {
 	c := clocktesting.NewFakePassiveClock(time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC))
 	recorder := record.NewFakeRecorder(10)
-	events := newPoolEvents(recorder, c)
+	events := newPoolEvents(&eventRecorder{EventRecorder: recorder}, c)
 	gpu := &v1alpha1.ExecutorPool{ObjectMeta: metav1.ObjectMeta{Name: "gpu"}}
 	other := &v1alpha1.ExecutorPool{ObjectMeta: metav1.ObjectMeta{Name: "cpu"}}
 	count := func(want int, what string) {

@@ -4,7 +4,6 @@ import (
 	"fmt"
 
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/client-go/tools/record"
 	"k8s.io/utils/clock"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/builder"
@@ -22,14 +21,14 @@ import (
 const hubPoolsAtOnce = 4
 
 // setupHubPool adds the HubPool controller to a manager.
-func setupHubPool(mgr ctrl.Manager, opts Options, recorder record.EventRecorder) error {
+func setupHubPool(mgr ctrl.Manager, opts Options, recorder *eventRecorder) error {
 	_, err := addHubPool(mgr, opts, recorder, clock.RealClock{})
 	return err
 }
 
 // addHubPool is setupHubPool with what tests replace, and returns the reconciler to
 // them.
-func addHubPool(mgr ctrl.Manager, opts Options, recorder record.EventRecorder, c clock.PassiveClock) (*hubPoolReconciler, error) {
+func addHubPool(mgr ctrl.Manager, opts Options, recorder *eventRecorder, c clock.PassiveClock) (*hubPoolReconciler, error) {
 	r := newHubPoolReconciler(mgr.GetClient(), mgr.GetAPIReader(), opts, recorder, c)
 	if err := mgr.Add(r.hubs); err != nil {
 		return nil, fmt.Errorf("add the hub connections: %w", err)
@@ -51,7 +50,7 @@ func addHubPool(mgr ctrl.Manager, opts Options, recorder record.EventRecorder, c
 	return r, nil
 }
 
-func newHubPoolReconciler(c client.Client, live client.Reader, opts Options, recorder record.EventRecorder, at clock.PassiveClock) *hubPoolReconciler {
+func newHubPoolReconciler(c client.Client, live client.Reader, opts Options, recorder *eventRecorder, at clock.PassiveClock) *hubPoolReconciler {
 	return &hubPoolReconciler{
 		client:      client.WithFieldOwner(c, v1alpha1.FieldManagerPoolSync),
 		live:        live,

@@ -300,7 +300,7 @@ func (s *hubStage) restartWith(c client.Client, allowed ...string) {
 		s.r.hubs.cancel()
 		s.r.hubs.wg.Wait()
 	}
-	s.r = newHubPoolReconciler(c, c, Options{Build: "test", ClusterName: "test", AllowedHubs: allowed}, loggedRecorder{s.recorded}, s.clock)
+	s.r = newHubPoolReconciler(c, c, Options{Build: "test", ClusterName: "test", AllowedHubs: allowed}, &eventRecorder{EventRecorder: loggedRecorder{s.recorded}}, s.clock)
 	// Nobody listens: the test says when to look.
 	s.r.hubs.changed = make(chan event.GenericEvent, 10_000)
 }

@@ -235,6 +235,9 @@ func (p *hubPoolPass) overridden(fields int) string {
 func (r *hubPoolReconciler) announceTrouble(ctx context.Context, p *hubPoolPass) {
 	t := &p.memory.trouble
 	if p.err == nil {
+		if message := p.success(); t.told != "" && message != "" {
+			r.events.record(p.pool, poolEvent{reason: v1alpha1.ReasonPushed, message: message, key: string(t.told)})
+		}
 		*t = trouble{}
 		return
 	}

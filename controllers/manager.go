@@ -14,7 +14,6 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
-	"k8s.io/client-go/tools/record"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -85,13 +84,13 @@ func Run(ctx context.Context, o Options) error {
 
 // setup adds the controllers that the options name to a manager.
 func setup(mgr ctrl.Manager, o Options) error {
-	recorder, err := addRecorder(mgr, o.account())
+	recorder, err := addRecorder(mgr, o)
 	if err != nil {
 		return err
 	}
 	for _, one := range []struct {
 		name string
-		add  func(ctrl.Manager, Options, record.EventRecorder) error
+		add  func(ctrl.Manager, Options, *eventRecorder) error
 	}{{executorPoolController, setupExecutorPool}, {poolSyncController, setupPoolSync}, {hubPoolController, setupHubPool}} {
 		if !o.runs(one.name) {
 			continue
@@ -138,6 +137,9 @@ func (o Options) validate() error {
 	}
 	if o.CacheDir == "" && o.runs(poolSyncController) {
 		problems = append(problems, errors.New("no cache directory is named: name one for clones of fleet repositories"))
+	}
+	if err := checkEventsAddr(o.EventsAddr); err != nil {
+		problems = append(problems, err)
 	}
 	return errors.Join(problems...)
 }

@@ -14,6 +14,9 @@ type Options struct {
 	MetricsAddr, HealthAddr string
 	// WebhookAddr is HOST:PORT where forges tell of pushes; "0" or empty: nowhere.
 	WebhookAddr string
+	// EventsAddr is a URL that Events are posted to, as Flux's notification-controller
+	// takes them; empty: nowhere.
+	EventsAddr string
 	// LeaderElect has the process act only while it holds its Lease.
 	LeaderElect bool
 	// AllowedHubs are URLs or hosts that a pool may name; empty: any https hub.

@@ -24,20 +24,36 @@ func (r *poolSyncReconciler) announceOutcome(ctx context.Context, p *syncPass, h
 		log.Info("applies", "created", p.changes.created, "changed", p.changes.configured, "deleted", p.changes.deleted)
 		r.events.record(p.sync, poolEvent{
 			reason: v1alpha1.ReasonReconciliationSucceeded, message: fmt.Sprintf("applied %s: %s", p.target.revision, p.changes),
-			key: p.target.revision,
+			key: p.target.revision, revision: p.target.revision,
 		})
+	} else {
+		r.announceWell(p)
 	}
 	r.announceTrouble(p, log)
 	for i := range history.detected {
 		e := &history.detected[i]
 		log.Info("finds drift", "kind", e.Kind, "namespace", e.Namespace, "pool", e.Name, "path", e.Path, "cause", e.Cause, "manager", e.Manager)
-		r.events.record(p.sync, poolEvent{warning: true, reason: driftReason(e), message: driftMessage(e), key: driftEventKey(e)})
+		r.events.record(p.sync, poolEvent{warning: true, reason: driftReason(e), message: driftMessage(e), key: driftEventKey(e), revision: p.driftRevision(e)})
 	}
 	for i := range history.corrected {
 		e := &history.corrected[i]
 		log.Info("sees drift end", "kind", e.Kind, "namespace", e.Namespace, "pool", e.Name, "path", e.Path)
-		r.events.record(p.sync, poolEvent{reason: v1alpha1.ReasonDriftCorrected, message: fmt.Sprintf("%s %s/%s %s is as Git says again", e.Kind, e.Namespace, e.Name, shownPath(e)), key: driftEventKey(e)})
+		r.events.record(p.sync, poolEvent{reason: v1alpha1.ReasonDriftCorrected, message: fmt.Sprintf("%s %s/%s %s is as Git says again", e.Kind, e.Namespace, e.Name, shownPath(e)), key: driftEventKey(e), revision: p.status.LastAppliedRevision})
 	}
+}
+
+// announceWell tells that all is well where nothing had to be changed for that: of
+// trouble that was told and is over, and, to who keeps the states of commits, of a
+// commit that is about something else.
+func (r *poolSyncReconciler) announceWell(p *syncPass) {
+	over := p.memory.trouble.told != ""
+	if p.err != nil || p.awaits != "" || p.target == nil || !over && p.status.LastAppliedRevision == p.found.LastAppliedRevision {
+		return
+	}
+	r.events.record(p.sync, poolEvent{
+		reason: v1alpha1.ReasonReconciliationSucceeded, message: p.success(), key: p.target.revision + "/" + string(p.memory.trouble.told),
+		revision: p.target.revision, statusOnly: !over,
+	})
 }
 
 // announceTrouble tells of what is wrong once it is, or has lasted.
@@ -52,7 +68,7 @@ func (r *poolSyncReconciler) announceTrouble(p *syncPass, log logr.Logger) {
 	case tell:
 		log.Info("fails", "reason", p.err.reason, "message", p.err.message())
 		r.events.record(p.sync, poolEvent{
-			warning: true, reason: p.err.reason, message: p.err.message(), key: p.status.LastAttemptedRevision,
+			warning: true, reason: p.err.reason, message: p.err.message(), key: p.status.LastAttemptedRevision, revision: p.status.LastAttemptedRevision,
 		})
 	case !at.IsZero():
 		p.comeBack(at)
@@ -76,6 +92,14 @@ func driftReason(e *v1alpha1.DriftEntry) v1alpha1.Reason {
 		return v1alpha1.ReasonCommitWaits
 	}
 	return v1alpha1.ReasonDriftDetected
+}
+
+// driftRevision is what the object differs from.
+func (p *syncPass) driftRevision(e *v1alpha1.DriftEntry) string {
+	if e.Cause == v1alpha1.DriftCommitNotApplied {
+		return p.status.LastAttemptedRevision
+	}
+	return p.status.LastAppliedRevision
 }
 
 func driftMessage(e *v1alpha1.DriftEntry) string {

@@ -37,7 +37,7 @@ func stored(t *testing.T) (*poolSyncReconciler, *v1alpha1.PoolSync) {
 	if err := c.Create(t.Context(), sync); err != nil {
 		t.Fatal(err)
 	}
-	return &poolSyncReconciler{client: c, clock: clock.RealClock{}, events: newPoolEvents(record.NewFakeRecorder(10), clock.RealClock{})}, sync
+	return &poolSyncReconciler{client: c, clock: clock.RealClock{}, events: newPoolEvents(&eventRecorder{EventRecorder: record.NewFakeRecorder(10)}, clock.RealClock{})}, sync
 }
 
 // buildOf is a build of so many pools with names of so many letters.

@@ -10,7 +10,6 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/client-go/tools/record"
 	"k8s.io/utils/clock"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/builder"
@@ -72,12 +71,12 @@ func stripPool(object any) (any, error) {
 }
 
 // setupPoolSync adds the PoolSync controller to a manager.
-func setupPoolSync(mgr ctrl.Manager, opts Options, recorder record.EventRecorder) error {
+func setupPoolSync(mgr ctrl.Manager, opts Options, recorder *eventRecorder) error {
 	return addPoolSync(mgr, opts, recorder, clock.RealClock{})
 }
 
 // addPoolSync is setupPoolSync with what tests replace.
-func addPoolSync(mgr ctrl.Manager, opts Options, recorder record.EventRecorder, c clock.PassiveClock) error {
+func addPoolSync(mgr ctrl.Manager, opts Options, recorder *eventRecorder, c clock.PassiveClock) error {
 	validator, err := schemas.NewValidator()
 	if err != nil {
 		return fmt.Errorf("load the schemas: %w", err)

@@ -38,7 +38,9 @@ type syncStage struct {
 	clock clock.PassiveClock
 	// webhookAddr is where forges tell of pushes; empty: nowhere.
 	webhookAddr string
-	stop        func()
+	// eventsAddr is where Events are posted; empty: nowhere.
+	eventsAddr string
+	stop       func()
 }
 
 const fleetRepository = "fleet"
@@ -118,7 +120,7 @@ func (s *syncStage) startController() {
 	s.t.Helper()
 	opts := Options{
 		Controllers: []string{poolSyncController}, Namespace: s.ns, RESTConfig: s.config, CacheDir: s.cache,
-		MetricsAddr: "0", HealthAddr: "0", WebhookAddr: s.webhookAddr,
+		MetricsAddr: "0", HealthAddr: "0", WebhookAddr: s.webhookAddr, EventsAddr: s.eventsAddr,
 	}
 	config := restConfigOf(opts)
 	config.UserAgent = s.agent()
@@ -126,7 +128,7 @@ func (s *syncStage) startController() {
 	if err != nil {
 		s.t.Fatal(err)
 	}
-	recorder, err := addRecorder(mgr, v1alpha1.FieldManagerPoolSync)
+	recorder, err := addRecorder(mgr, opts)
 	if err != nil {
 		s.t.Fatal(err)
 	}

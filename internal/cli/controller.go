@@ -78,6 +78,7 @@ Each of the two wants a namespace, an account and a Lease of its own.`,
 	flags.StringVar(&o.MetricsAddr, "metrics-addr", ":8080", "`HOST:PORT` of /metrics; 0: none")
 	flags.StringVar(&o.HealthAddr, "health-addr", ":8081", "`HOST:PORT` of /healthz and /readyz; 0: none")
 	flags.StringVar(&o.WebhookAddr, "webhook-addr", "0", "`HOST:PORT` where forges tell a poolsync controller of pushes, as http; 0: nowhere")
+	flags.StringVar(&o.EventsAddr, "events-addr", "", "`URL` to post Events to, as Flux's notification-controller takes them; empty: nowhere")
 	flags.StringVar(&o.CacheDir, "cache-dir", "", "`DIR` for clones of fleet repositories (default: below the temporary directory)")
 	return cmd
 }
