@@ -8,6 +8,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"cloop.dev/cloop/apis/hubv1"
+	"cloop.dev/cloop/apis/v1alpha1"
 	"cloop.dev/cloop/internal/metric"
 	"cloop.dev/cloop/internal/pool"
 )
@@ -24,6 +25,7 @@ type poolMetrics struct {
 	retirements *prometheus.CounterVec
 	start       *prometheus.HistogramVec
 	drifted     *prometheus.GaugeVec
+	gotk        *gotkMetrics
 }
 
 var (
@@ -40,10 +42,9 @@ var (
 	poolDrift = metric.Definition{Name: "cloop_pool_drift", Kind: metric.Gauge, Help: "Fields on which two surfaces of the pool disagree.", Labels: []string{"namespace", "pool", "surface"}}
 )
 
-// Metrics lists the controllers' metrics, beside those of controller-runtime and
-// of Flux's gotk.
+// Metrics lists the controllers' metrics, beside those of controller-runtime.
 func Metrics() []metric.Definition {
-	return []metric.Definition{poolDemand, poolRunners, poolMints, poolRetirements, poolStart, poolDrift, syncDuration, eventPosts}
+	return []metric.Definition{poolDemand, poolRunners, poolMints, poolRetirements, poolStart, poolDrift, syncDuration, eventPosts, gotkInfo, gotkDuration, gotkCondition, gotkSuspend}
 }
 
 // newPoolMetrics registers the metrics.
@@ -52,6 +53,7 @@ func newPoolMetrics(registry prometheus.Registerer) *poolMetrics {
 		demand: register(registry, poolDemand.NewGauge()), runners: register(registry, poolRunners.NewGauge()),
 		mints: register(registry, poolMints.NewCounter()), retirements: register(registry, poolRetirements.NewCounter()),
 		start: register(registry, poolStart.NewHistogram()), drifted: driftGauge(registry),
+		gotk: newGotkMetrics(registry, v1alpha1.ExecutorPoolKind),
 	}
 }
 
@@ -118,4 +120,5 @@ func (m *poolMetrics) forget(name types.NamespacedName) {
 	} {
 		vec.DeletePartialMatch(labels)
 	}
+	m.gotk.forget(name)
 }

@@ -42,6 +42,9 @@ func (r *executorPoolReconciler) report(ctx context.Context, o *observation, pla
 	changed := o.xpool.DeepCopy()
 	r.fillStatus(&changed.Status, o, plan, conditions)
 	r.metrics.drift(o.name(), len(changed.Status.Drift))
+	r.metrics.gotk.looked(o.name(), gotkObject{
+		ready: readyStatus(changed.Status.Conditions), revision: o.xpool.Annotations[v1alpha1.AnnotationRevision],
+	}, r.clock.Since(o.snapshot.Now))
 	r.announceConditions(o, conditions, result)
 	return r.writeStatus(ctx, o, changed, result)
 }

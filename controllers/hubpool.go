@@ -80,6 +80,8 @@ type hubPoolPass struct {
 	found  v1alpha1.HubPoolStatus
 	status *v1alpha1.HubPoolStatus
 	memory *hubPoolMemory
+	// started is when the pass began.
+	started time.Time
 	// hub is asked; nil before it may be.
 	hub *managedHub
 	// have is the pool as the hub has it; nil where it has none, or it is not known.
@@ -177,7 +179,7 @@ func (r *hubPoolReconciler) newPass(hubPool *v1alpha1.HubPool) *hubPoolPass {
 		m.trouble = troubleLeft(m.status.Conditions, r.clock.Now())
 	}
 	hubPool.Status = *m.status.DeepCopy()
-	return &hubPoolPass{pool: hubPool, found: found, status: m.status.DeepCopy(), memory: m}
+	return &hubPoolPass{pool: hubPool, found: found, status: m.status.DeepCopy(), memory: m, started: r.clock.Now()}
 }
 
 // wait is how long until the HubPool is looked at without a trigger.

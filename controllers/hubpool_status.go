@@ -30,7 +30,20 @@ func (r *hubPoolReconciler) report(ctx context.Context, p *hubPoolPass) error {
 	if p.asked() && (p.err == nil || p.err.stalled) {
 		p.status.LastHandledReconcileAt = requestOf(p.pool)
 	}
+	is := gotkObject{ready: readyStatus(p.status.Conditions), url: p.url()}
+	if p.have != nil && p.have.Source != nil {
+		is.revision = p.have.Source.Revision
+	}
+	defer func() { r.metrics.gotk.looked(p.name(), is, r.clock.Since(p.started)) }()
 	return r.writeStatus(ctx, p)
+}
+
+// url is the hub's; empty where the pool names none.
+func (p *hubPoolPass) url() string {
+	if p.pool.Spec.Hub == nil {
+		return ""
+	}
+	return p.pool.Spec.Hub.URL
 }
 
 // mirror takes over what the hub has, where that is known.
@@ -167,7 +180,7 @@ func (p *hubPoolPass) observed() []finding {
 func (r *hubPoolReconciler) reportDrift(ctx context.Context, p *hubPoolPass) {
 	if p.pool.Spec.Hub == nil {
 		meta.RemoveStatusCondition(&p.status.Conditions, v1alpha1.ConditionDrifted)
-		r.metrics.forget(p.name())
+		r.metrics.forgetDrift(p.name())
 		return
 	}
 	looked := func(*v1alpha1.DriftEntry) bool { return p.have != nil || fleet.ToObserve(p.pool) && p.err == nil }
@@ -271,16 +284,25 @@ func (r *hubPoolReconciler) writeStatus(ctx context.Context, p *hubPoolPass) err
 }
 
 // hubPoolMetrics are the metrics of HubPools.
-type hubPoolMetrics struct{ drifted *prometheus.GaugeVec }
+type hubPoolMetrics struct {
+	drifted *prometheus.GaugeVec
+	gotk    *gotkMetrics
+}
 
 func newHubPoolMetrics(registry prometheus.Registerer) *hubPoolMetrics {
-	return &hubPoolMetrics{driftGauge(registry)}
+	return &hubPoolMetrics{driftGauge(registry), newGotkMetrics(registry, v1alpha1.HubPoolKind)}
 }
 
 func (m *hubPoolMetrics) drift(name types.NamespacedName, entries int) {
 	m.drifted.WithLabelValues(name.Namespace, name.Name, fleet.SurfaceGitHub).Set(float64(entries))
 }
 
+// forget drops the series of a HubPool that is gone.
 func (m *hubPoolMetrics) forget(name types.NamespacedName) {
+	m.forgetDrift(name)
+	m.gotk.forget(name)
+}
+
+func (m *hubPoolMetrics) forgetDrift(name types.NamespacedName) {
 	m.drifted.DeleteLabelValues(name.Namespace, name.Name, fleet.SurfaceGitHub)
 }

@@ -113,6 +113,8 @@ type syncPass struct {
 	found  v1alpha1.PoolSyncStatus
 	status *v1alpha1.PoolSyncStatus
 	memory *syncMemory
+	// started is when the pass began.
+	started time.Time
 	// full: Git is asked. forced: everything is applied, whatever is known of it.
 	full, forced bool
 	// before is the revision that Git named before this pass, where it was asked for
@@ -248,7 +250,7 @@ func newSyncPass(sync *v1alpha1.PoolSync, m *syncMemory, now time.Time) *syncPas
 		m.begin(&found, now)
 	}
 	sync.Status = *m.status.DeepCopy()
-	return &syncPass{sync: sync, found: found, status: m.status.DeepCopy(), memory: m}
+	return &syncPass{sync: sync, found: found, status: m.status.DeepCopy(), memory: m, started: now}
 }
 
 // begin takes over what an earlier process left.

@@ -122,17 +122,28 @@ var syncDuration = metric.Definition{
 type syncMetrics struct {
 	duration *prometheus.HistogramVec
 	drifted  *prometheus.GaugeVec
+	gotk     *gotkMetrics
 }
 
 func newSyncMetrics(registry prometheus.Registerer) *syncMetrics {
 	return &syncMetrics{
 		duration: register(registry, syncDuration.NewHistogram()),
 		drifted:  driftGauge(registry),
+		gotk:     newGotkMetrics(registry, v1alpha1.PoolSyncKind),
 	}
 }
 
 func (m *syncMetrics) synced(name types.NamespacedName, took time.Duration) {
 	m.duration.WithLabelValues(name.String()).Observe(took.Seconds())
+}
+
+// looked shows a PoolSync after a pass.
+func (m *syncMetrics) looked(p *syncPass, now time.Time) {
+	is := gotkObject{ready: readyStatus(p.status.Conditions), suspended: p.sync.SuspendedAt(now), revision: p.status.LastAppliedRevision, url: p.sync.Spec.Source.Git.URL}
+	if ref := p.sync.Spec.SourceRef; ref != nil {
+		is.source = ref.Name
+	}
+	m.gotk.looked(p.name(), is, now.Sub(p.started))
 }
 
 // drift counts open differences of each pool that was looked at, so that a pool
@@ -156,6 +167,7 @@ func (m *syncMetrics) drift(p *syncPass) {
 func (m *syncMetrics) forget(name types.NamespacedName, applied *build) {
 	m.duration.DeleteLabelValues(name.String())
 	m.forgetPools(applied, nil)
+	m.gotk.forget(name)
 }
 
 // forgetPools drops the series of pools that one build has and the next lacks.

@@ -124,6 +124,7 @@ func (r *poolSyncReconciler) report(ctx context.Context, p *syncPass) error {
 	r.setDrifted(p, p.showDrift(history.entries))
 	r.announceOutcome(ctx, p, history)
 	r.metrics.drift(p)
+	defer func() { r.metrics.looked(p, r.clock.Now()) }()
 	return r.writeStatus(ctx, p)
 }
 

@@ -37,6 +37,7 @@ func (r *poolSyncReconciler) suspend(ctx context.Context, p *syncPass) error {
 	if until := p.sync.Spec.SuspendUntil; until != nil {
 		p.comeBack(until.Time)
 	}
+	defer func() { r.metrics.looked(p, r.clock.Now()) }()
 	return r.writeStatus(ctx, p)
 }
 
