@@ -50,7 +50,7 @@ type stage struct {
 	stop   func()
 }
 
-func restConfig(t *testing.T) *rest.Config {
+func restConfig(t testing.TB) *rest.Config {
 	t.Helper()
 	config, err := clustertest.Start(t, clustertest.WithAuditLog()).RESTConfig()
 	if err != nil {
@@ -327,7 +327,7 @@ func (s *stage) requests() []string {
 }
 
 // requestsBy are the requests of a user agent but for its watches, as "verb URI".
-func requestsBy(t *testing.T, agent string) []string {
+func requestsBy(t testing.TB, agent string) []string {
 	t.Helper()
 	file, err := os.Open(clustertest.AuditLog(t))
 	if err != nil {

@@ -36,7 +36,7 @@ func (e ended) Run() int {
 }
 
 // start runs a manager until stop is called, which may be called again.
-func start(t *testing.T, mgr manager.Manager) (stop func()) {
+func start(t testing.TB, mgr manager.Manager) (stop func()) {
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
 	go func() { done <- mgr.Start(ctx) }()

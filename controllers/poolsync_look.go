@@ -115,13 +115,14 @@ func (r *poolSyncReconciler) look(ctx context.Context, p *syncPass) *stageError 
 	}
 	p.memory.attend(p)
 	p.sights = make([]*sight, 0, len(p.target.objects))
+	cached := cachedPools{r.pools, map[string]map[string]*unstructured.Unstructured{}}
 	group, inner := errgroup.WithContext(ctx)
 	group.SetLimit(requestsAtOnce)
 	for _, want := range p.target.objects {
 		s := p.sight(want)
 		switch {
 		case s.id.isPool():
-			if err := s.read(inner, r.pools); err != nil {
+			if s.have, err = cached.get(ctx, s.id); err != nil {
 				return transient(v1alpha1.ReasonApplyFailed, err)
 			}
 			o := p.memory.object(s.id)
@@ -142,7 +143,7 @@ func (r *poolSyncReconciler) look(ctx context.Context, p *syncPass) *stageError 
 		}
 		p.sights = append(p.sights, s)
 	}
-	if err := group.Wait(); err != nil {
+	if err = group.Wait(); err != nil {
 		return transient(v1alpha1.ReasonApplyFailed, err)
 	}
 	for _, s := range p.sights {
@@ -153,6 +154,32 @@ func (r *poolSyncReconciler) look(ctx context.Context, p *syncPass) *stageError 
 		return transient(v1alpha1.ReasonApplyFailed, err)
 	}
 	return nil
+}
+
+// cachedPools reads ExecutorPools from the cache a namespace at a time: asking it for
+// each of a thousand takes as long as all else that a pass without news does.
+type cachedPools struct {
+	from client.Reader
+	// known: namespace → name → the cache's own, which is only read.
+	known map[string]map[string]*unstructured.Unstructured
+}
+
+// get returns what the cluster has, nil where it has none.
+func (c *cachedPools) get(ctx context.Context, id objectID) (*unstructured.Unstructured, error) {
+	pools, ok := c.known[id.namespace]
+	if !ok {
+		list := &unstructured.UnstructuredList{}
+		list.SetGroupVersionKind(v1alpha1.GroupVersion.WithKind(v1alpha1.ExecutorPoolKind + "List"))
+		if err := c.from.List(ctx, list, client.InNamespace(id.namespace)); err != nil {
+			return nil, fmt.Errorf("read the ExecutorPools of namespace %s: %w", id.namespace, err)
+		}
+		pools = make(map[string]*unstructured.Unstructured, len(list.Items))
+		for i := range list.Items {
+			pools[list.Items[i].GetName()] = &list.Items[i]
+		}
+		c.known[id.namespace] = pools
+	}
+	return pools[id.name], nil
 }
 
 // attend drops what is remembered of objects that are not wanted any more, and all

@@ -26,7 +26,7 @@ import (
 // syncStage is a namespace with a fleet repository, a PoolSync and the fleet
 // controller.
 type syncStage struct {
-	t      *testing.T
+	t      testing.TB
 	ctx    context.Context
 	config *rest.Config
 	client client.Client
@@ -89,7 +89,7 @@ func overlay(pools ...string) map[string]string {
 
 // newSyncStage serves the files and starts the controller; there is no PoolSync
 // yet.
-func newSyncStage(t *testing.T, files map[string]string) *syncStage {
+func newSyncStage(t testing.TB, files map[string]string) *syncStage {
 	t.Helper()
 	config := restConfig(t)
 	c, err := client.New(config, client.Options{Scheme: newScheme()})
