@@ -30,6 +30,13 @@ const (
 	gitKnownHostsKey         = "known_hosts"
 )
 
+// Keys of the Secret that spec.source.git.proxySecretRef names, as Flux has them.
+const (
+	proxyAddressKey  = "address"
+	proxyUsernameKey = "username"
+	proxyPasswordKey = "password"
+)
+
 // resolve asks Git, or the source of Flux, what to follow.
 func (r *poolSyncReconciler) resolve(ctx context.Context, p *syncPass) *stageError {
 	if p.sync.Spec.SourceRef != nil {
@@ -162,16 +169,13 @@ func (r *poolSyncReconciler) removeClone(m *syncMemory) {
 // gitAuth reads the credential. It is read each time and kept only inside the
 // reader, so that a rotation is noticed at the next sync; version changes with it.
 func (r *poolSyncReconciler) gitAuth(ctx context.Context, sync *v1alpha1.PoolSync) (auth fleet.Auth, version string, err error) {
-	ref := sync.Spec.Source.Git.SecretRef
-	if ref == nil {
-		return fleet.Auth{}, "", nil
-	}
-	object := &corev1.Secret{}
-	if err := r.live.Get(ctx, types.NamespacedName{Namespace: sync.Namespace, Name: ref.Name}, object); err != nil {
-		return fleet.Auth{}, "", fmt.Errorf("read the Git credential: %w", err)
+	source := sync.Spec.Source.Git
+	object, version, err := r.secretOf(ctx, sync, source.SecretRef, "read the Git credential")
+	if err != nil {
+		return fleet.Auth{}, "", err
 	}
 	value := func(key string) string { return string(object.Data[key]) }
-	return fleet.Auth{
+	auth = fleet.Auth{
 		Username: value(gitUsernameKey),
 		Password: secret.New(value(gitPasswordKey)),
 		Bearer:   secret.New(value(gitBearerKey)),
@@ -180,5 +184,27 @@ func (r *poolSyncReconciler) gitAuth(ctx context.Context, sync *v1alpha1.PoolSyn
 		// Flux has the passphrase under password.
 		Passphrase: secret.New(cmp.Or(value(gitIdentityPassphraseKey), value(gitPasswordKey))),
 		KnownHosts: object.Data[gitKnownHostsKey],
-	}, string(object.UID) + "/" + object.ResourceVersion, nil
+	}
+	if source.ProxySecretRef == nil {
+		return auth, version, nil
+	}
+	object, proxyVersion, err := r.secretOf(ctx, sync, source.ProxySecretRef, "read the proxy of spec.source.git.proxySecretRef")
+	if err != nil {
+		return fleet.Auth{}, "", err
+	}
+	auth.Proxy = &fleet.Proxy{Address: value(proxyAddressKey), Username: value(proxyUsernameKey), Password: secret.New(value(proxyPasswordKey))}
+	return auth, version + " " + proxyVersion, nil
+}
+
+// secretOf reads a Secret of the PoolSync's namespace, an empty one where none is named;
+// version changes with it.
+func (r *poolSyncReconciler) secretOf(ctx context.Context, sync *v1alpha1.PoolSync, ref *v1alpha1.LocalObjectReference, doing string) (object *corev1.Secret, version string, err error) {
+	object = &corev1.Secret{}
+	if ref == nil {
+		return object, "", nil
+	}
+	if err := r.live.Get(ctx, types.NamespacedName{Namespace: sync.Namespace, Name: ref.Name}, object); err != nil {
+		return nil, "", fmt.Errorf("%s: %w", doing, err)
+	}
+	return object, string(object.UID) + "/" + object.ResourceVersion, nil
 }

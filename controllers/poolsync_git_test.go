@@ -172,3 +172,26 @@ func TestClonesThatNobodyNeedsAreSwept(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// A repository that can only be reached over a proxy is, with the credential for the
+// proxy in a Secret that Flux would take too; a new one is taken up at the next sync.
+func TestARepositoryBehindAProxy(t *testing.T) {
+	t.Parallel()
+	s := newSyncStage(t, overlay("gpu"))
+	p := s.git.ServeProxy("robot", "hunter2hunter2")
+	s.secret("git-proxy", map[string]string{"address": p.URL, "username": "robot", "password": "wr0ngwr0ng"})
+	s.poolSync(func(spec *v1alpha1.PoolSyncSpec) {
+		// The name that the server's certificate has, and that nobody answers to.
+		spec.Source.Git.URL = "https://example.com/" + fleetRepository + ".git"
+		spec.Source.Git.ProxySecretRef = &v1alpha1.LocalObjectReference{Name: "git-proxy"}
+	})
+	message := condition(s.ready(v1alpha1.ReasonSourceUnavailable), v1alpha1.ConditionReady).Message
+	if !strings.Contains(message, "proxySecretRef") || !strings.Contains(message, "Proxy Authentication Required") || strings.Contains(message, "wr0ng") {
+		t.Errorf("it says %q", message)
+	}
+	s.secret("git-proxy", map[string]string{"address": p.URL, "username": "robot", "password": "hunter2hunter2"})
+	s.ready(v1alpha1.ReasonReconciliationSucceeded)
+	if !s.hasPool("gpu") {
+		t.Error("nothing is applied")
+	}
+}

@@ -139,6 +139,10 @@ type GitSource struct {
 	// `known_hosts` and, where the key is encrypted, `identity.password` or
 	// `password`.
 	SecretRef *LocalObjectReference `json:"secretRef,omitempty"`
+	// ProxySecretRef names a Secret with the proxy that an https repository is read
+	// over: `address` and optionally `username` and `password`. Nil: that of the
+	// process's environment, if it has one.
+	ProxySecretRef *LocalObjectReference `json:"proxySecretRef,omitempty"`
 	// Webhook has the forge tell of pushes. Nil: nobody is listened to.
 	Webhook *GitWebhook `json:"webhook,omitempty"`
 	// Verify applies only what somebody known has signed. Nil: anything.

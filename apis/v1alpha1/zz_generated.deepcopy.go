@@ -214,6 +214,11 @@ func (in *GitSource) DeepCopyInto(out *GitSource) {
 		*out = new(LocalObjectReference)
 		**out = **in
 	}
+	if in.ProxySecretRef != nil {
+		in, out := &in.ProxySecretRef, &out.ProxySecretRef
+		*out = new(LocalObjectReference)
+		**out = **in
+	}
 	if in.Webhook != nil {
 		in, out := &in.Webhook, &out.Webhook
 		*out = new(GitWebhook)

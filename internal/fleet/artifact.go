@@ -170,7 +170,7 @@ func (a Artifact) download(ctx context.Context, to io.Writer) error {
 
 // artifactClient follows redirects within one server only.
 func artifactClient() (*http.Client, error) {
-	client, err := httpClient(nil, false)
+	client, err := httpClient(nil, false, environmentsProxy())
 	if err != nil {
 		return nil, err
 	}

@@ -32,6 +32,8 @@ type Git struct {
 	// url is for people.
 	url    string
 	server server
+	// proxyHint is what to do where a proxy does not let through.
+	proxyHint string
 }
 
 var commitHash = regexp.MustCompile(`^[0-9a-f]{40}$`)
@@ -43,7 +45,13 @@ var commitHash = regexp.MustCompile(`^[0-9a-f]{40}$`)
 func OpenGit(dir, url string, auth Auth) (*Git, error) {
 	shown := withoutUser(url)
 	sum := sha256.Sum256([]byte(url))
-	g := &Git{dir: filepath.Join(dir, hex.EncodeToString(sum[:8])), url: shown}
+	g := &Git{
+		dir: filepath.Join(dir, hex.EncodeToString(sum[:8])), url: shown,
+		proxyHint: "correct HTTPS_PROXY of this process, or name the server in NO_PROXY",
+	}
+	if auth.Proxy != nil {
+		g.proxyHint = "correct the Secret of proxySecretRef: address, username and password"
+	}
 	var err error
 	if g.inUse, err = use(dir); err == nil {
 		err = g.clean()
@@ -210,7 +218,7 @@ func (g *Git) unreachable(doing string, err error) error {
 	case strings.Contains(text, "x509:") || strings.Contains(text, "tls:"):
 		return sourceError(doing, g.url, err, "give the CA bundle that signed the server's certificate")
 	case strings.Contains(text, "proxyconnect ") || strings.Contains(text, http.StatusText(http.StatusProxyAuthRequired)):
-		return sourceError(doing, g.url, err, "correct HTTPS_PROXY of this process, or name the server in NO_PROXY")
+		return sourceError(doing, g.url, err, g.proxyHint)
 	case strings.Contains(text, "http redirect:"):
 		// go-git's own refusals.
 		return sourceError(doing, g.url, err, "give the URL that the repository has now")

@@ -2,66 +2,60 @@ package fleet_test
 
 import (
 	"encoding/base64"
-	"io"
-	"net"
-	"net/http"
-	"net/http/httptest"
 	"strings"
-	"sync"
 	"testing"
 
 	"cloop.dev/cloop/internal/fleet"
 	"cloop.dev/cloop/internal/secret"
 )
 
-// proxied is a proxy in front of one server, whatever it is asked for.
-type proxied struct {
-	*httptest.Server
-	mu sync.Mutex
-	// asked are the hosts that it was asked for, with the credential.
-	asked []string
-}
-
-func serveProxy(t *testing.T, backend string, allow func(*http.Request) bool) *proxied {
-	t.Helper()
-	p := &proxied{}
-	p.Server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		p.mu.Lock()
-		p.asked = append(p.asked, r.Method+" "+r.Host+" "+r.Header.Get("Proxy-Authorization"))
-		p.mu.Unlock()
-		if !allow(r) {
-			w.WriteHeader(http.StatusProxyAuthRequired)
-			return
-		}
-		behind, err := net.Dial("tcp", backend)
+// A repository's own proxy counts, whatever the environment says.
+func TestAProxyOfARepository(t *testing.T) {
+	s := serve(t)
+	s.Commit(repository, map[string]string{"a": "a"})
+	s.RequireAuthorization("Bearer tok3n")
+	login := "Basic " + base64.StdEncoding.EncodeToString([]byte("robot:hunter2"))
+	p := s.ServeProxy("robot", "hunter2")
+	t.Setenv("HTTPS_PROXY", "http://127.0.0.1:1")
+	t.Setenv("NO_PROXY", "example.com")
+	visit := func(proxy fleet.Proxy) error {
+		git, err := fleet.OpenGit(t.TempDir(), "https://example.com/"+repository+".git", fleet.Auth{Bearer: secret.New("tok3n"), CABundle: s.CABundle(), Proxy: &proxy})
 		if err != nil {
-			w.WriteHeader(http.StatusBadGateway)
-			return
+			return err
 		}
-		defer func() { _ = behind.Close() }()
-		// The answer is written by hand: what the server would write after it belongs
-		// to no tunnel.
-		front, buffered, err := http.NewResponseController(w).Hijack()
-		if err != nil {
-			return
+		tree, err := git.Checkout(t.Context(), fleet.Ref{})
+		if err == nil {
+			err = tree.Close()
 		}
-		defer func() { _ = front.Close() }()
-		if _, err := io.WriteString(front, "HTTP/1.1 200 OK\r\n\r\n"); err != nil {
-			return
+		return err
+	}
+	if err := visit(fleet.Proxy{Address: p.URL, Username: "robot", Password: secret.New("hunter2")}); err != nil {
+		t.Fatal(err)
+	}
+	if len(p.Asked()) == 0 || p.Asked()[0] != "CONNECT example.com:443 "+login {
+		t.Errorf("the proxy was asked %q", p.Asked())
+	}
+	for name, c := range map[string]struct {
+		proxy fleet.Proxy
+		says  string
+	}{
+		"wrong password": {fleet.Proxy{Address: p.URL, Username: "robot", Password: secret.New("wr0ng")}, "Proxy Authentication Required"},
+		"no password":    {fleet.Proxy{Address: p.URL}, "Proxy Authentication Required"},
+		"nobody there":   {fleet.Proxy{Address: "http://127.0.0.1:1", Username: "robot", Password: secret.New("wr0ng")}, "proxyconnect"},
+	} {
+		err := visit(c.proxy)
+		wantSource(t, err, c.says, "proxySecretRef")
+		if strings.Contains(err.Error(), "wr0ng") || strings.Contains(err.Error(), "tok3n") {
+			t.Errorf("%s: %v shows a credential", name, err)
 		}
-		var both sync.WaitGroup
-		both.Go(func() {
-			_, _ = io.Copy(front, behind)
-			_ = front.Close()
-		})
-		both.Go(func() {
-			_, _ = io.Copy(behind, buffered)
-			_ = behind.Close()
-		})
-		both.Wait()
-	}))
-	t.Cleanup(p.Close)
-	return p
+	}
+	for _, address := range []string{"", "proxy.example.com:3128", "socks5://proxy:1", "http://robot:wr0ng@proxy:1"} {
+		err := visit(fleet.Proxy{Address: address})
+		wantSource(t, err, "the proxy's address", "http://HOST:PORT")
+		if strings.Contains(err.Error(), "wr0ng") {
+			t.Errorf("%v shows a credential", err)
+		}
+	}
 }
 
 // Over a proxy the server is still who its certificate says, and gets the credential
@@ -71,9 +65,7 @@ func TestAProxyOfTheEnvironment(t *testing.T) {
 	s.Commit(repository, map[string]string{"a": "a"})
 	s.RequireAuthorization("Bearer tok3n")
 	login := "Basic " + base64.StdEncoding.EncodeToString([]byte("robot:hunter2"))
-	p := serveProxy(t, strings.TrimPrefix(s.URL("")[:strings.LastIndex(s.URL(""), "/")], "https://"), func(r *http.Request) bool {
-		return r.Method == http.MethodConnect && r.Header.Get("Proxy-Authorization") == login
-	})
+	p := s.ServeProxy("robot", "hunter2")
 	auth := fleet.Auth{Bearer: secret.New("tok3n"), CABundle: s.CABundle()}
 	visit := func(user string) error {
 		t.Helper()
@@ -92,8 +84,8 @@ func TestAProxyOfTheEnvironment(t *testing.T) {
 	if err := visit("robot:hunter2@"); err != nil {
 		t.Fatal(err)
 	}
-	if len(p.asked) == 0 || p.asked[0] != "CONNECT example.com:443 "+login {
-		t.Errorf("the proxy was asked %q", p.asked)
+	if len(p.Asked()) == 0 || p.Asked()[0] != "CONNECT example.com:443 "+login {
+		t.Errorf("the proxy was asked %q", p.Asked())
 	}
 	err := visit("robot:wr0ng@")
 	wantSource(t, err, "Proxy Authentication Required", "HTTPS_PROXY")

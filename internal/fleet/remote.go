@@ -54,10 +54,30 @@ func attempt(ctx context.Context) (context.Context, context.CancelFunc) {
 	return context.WithTimeoutCause(ctx, limits.Attempt, fmt.Errorf("%w %s", errAttempt, limits.Attempt))
 }
 
+// environmentsProxy is read for each client, where net/http reads it once for a
+// process.
+func environmentsProxy() func(*http.Request) (*url.URL, error) {
+	of := httpproxy.FromEnvironment().ProxyFunc()
+	return func(req *http.Request) (*url.URL, error) { return of(req.URL) }
+}
+
+// proxyOf is what a server is reached over: the proxy that is named, or the
+// environment's.
+func proxyOf(named *Proxy) (func(*http.Request) (*url.URL, error), error) {
+	if named == nil {
+		return environmentsProxy(), nil
+	}
+	at, err := named.url()
+	if err != nil {
+		return nil, err
+	}
+	return http.ProxyURL(at), nil
+}
+
 // httpClient trusts the bundle alone where there is one. With a credential it
 // follows no redirect to another server, another port included: whoever runs
 // that one could keep the credential, and without it there is nothing to read.
-func httpClient(bundle []byte, credential bool) (*http.Client, error) {
+func httpClient(bundle []byte, credential bool, proxy func(*http.Request) (*url.URL, error)) (*http.Client, error) {
 	config := &tls.Config{MinVersion: tls.VersionTLS12}
 	if len(bundle) > 0 {
 		config.RootCAs = x509.NewCertPool()
@@ -65,11 +85,9 @@ func httpClient(bundle []byte, credential bool) (*http.Client, error) {
 			return nil, errors.New("the CA bundle has no certificate")
 		}
 	}
-	// What net/http reads once for a process is read for each client.
-	proxy := httpproxy.FromEnvironment().ProxyFunc()
 	return &http.Client{
 		Transport: boundedTransport{maxPack: maxPack, maxGet: maxRefs, next: &http.Transport{
-			Proxy:               func(req *http.Request) (*url.URL, error) { return proxy(req.URL) },
+			Proxy:               proxy,
 			DialContext:         (&net.Dialer{Timeout: limits.Connect}).DialContext,
 			TLSClientConfig:     config,
 			TLSHandshakeTimeout: limits.Connect,

@@ -57,7 +57,7 @@ func NewRemotes(dir string, certificates []byte) (*Remotes, error) {
 		return nil, fmt.Errorf("make %s: %w", dir, err)
 	}
 	// As with a credential: what another server has is not the project's.
-	client, err := httpClient(nil, true)
+	client, err := httpClient(nil, true, environmentsProxy())
 	if err != nil {
 		return nil, err
 	}

@@ -33,12 +33,44 @@ type Auth struct {
 	Identity, Passphrase secret.String
 	// KnownHosts are the keys of ssh servers that are trusted, in OpenSSH's form.
 	KnownHosts []byte
+
+	// Proxy that an https server is reached over; nil: the environment's, if it has one.
+	Proxy *Proxy
+}
+
+// Proxy is an HTTP proxy, which tunnels to the server.
+type Proxy struct {
+	// Address is an http or https URL without user information.
+	Address string
+	// Username and Password are for basic authentication; both empty: none is asked for.
+	Username string
+	Password secret.String
+}
+
+// url is the proxy's with its credential. The error does not quote the address, which
+// may hold one.
+func (p *Proxy) url() (*url.URL, error) {
+	at, err := url.Parse(p.Address)
+	if err != nil || at.Scheme != "http" && at.Scheme != "https" || at.Host == "" || at.User != nil {
+		return nil, &remedied{errors.New("the proxy's address is no URL of a proxy"), "give it as address: http://HOST:PORT, and the credential apart from it as username and password"}
+	}
+	if p.Username != "" || !p.Password.Empty() {
+		at.User = url.UserPassword(p.Username, p.Password.Reveal())
+	}
+	return at, nil
+}
+
+func (p *Proxy) same(b *Proxy) bool {
+	if p == nil || b == nil {
+		return p == b
+	}
+	return p.Address == b.Address && p.Username == b.Username && p.Password.Equal(b.Password)
 }
 
 // Same says whether two are equal.
 func (a Auth) Same(b Auth) bool {
 	return a.Username == b.Username && a.Password.Equal(b.Password) && a.Bearer.Equal(b.Bearer) && bytes.Equal(a.CABundle, b.CABundle) &&
-		a.Identity.Equal(b.Identity) && a.Passphrase.Equal(b.Passphrase) && bytes.Equal(a.KnownHosts, b.KnownHosts)
+		a.Identity.Equal(b.Identity) && a.Passphrase.Equal(b.Passphrase) && bytes.Equal(a.KnownHosts, b.KnownHosts) && a.Proxy.same(b.Proxy)
 }
 
 // server is where a repository is.
@@ -139,7 +171,11 @@ func newHTTPSServer(url string, auth Auth) (server, error) {
 		return nil, err
 	}
 	method := authMethod(auth)
-	client, err := httpClient(auth.CABundle, method != nil)
+	proxy, err := proxyOf(auth.Proxy)
+	if err != nil {
+		return nil, err
+	}
+	client, err := httpClient(auth.CABundle, method != nil, proxy)
 	if err != nil {
 		return nil, &remedied{err, "give the CA bundle as PEM certificates"}
 	}

@@ -97,6 +97,7 @@ var judges = map[string]map[string]judge{
 		"spec.source.git.ref.semver":             applied(refOf, "revision"),
 		"spec.source.git.ref.commit":             applied(refOf, "revision"),
 		"spec.source.git.secretRef.name":         neutral,
+		"spec.source.git.proxySecretRef.name":    neutral,
 		"spec.source.git.webhook.forge":          neutral,
 		"spec.source.git.webhook.secretRef.name": neutral,
 		"spec.source.git.webhook.secretRef.key":  neutral,
