@@ -2,12 +2,9 @@ package store
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"slices"
 
 	"cloop.dev/cloop/apis/hubv1"
-	"cloop.dev/cloop/internal/fleet/moved"
 	"cloop.dev/cloop/internal/hub/access"
 	"cloop.dev/cloop/internal/hub/problem"
 )
@@ -59,162 +56,6 @@ type committer struct{ actor, owner string }
 
 // actorOf is the actor of what follows from documents that are an owner's.
 func actorOf(owner string) string { return "sync:" + owner }
-
-// ApplyDocuments makes the hub's pools what a sync's documents say, in one
-// transaction. A document that may not be applied is held back alone. A pool of the
-// sync whose document is gone is drained or let go, as its last definition says, unless
-// a document of a new name is held back; one whose document is held back is not gone. A pool that is not the sync's becomes so
-// only where it is within the ceiling as it is.
-func (s *Store) ApplyDocuments(ctx context.Context, sync string, allow hubv1.Ceiling, documents []PoolDocument) (out Applied, err error) {
-	err = s.update(ctx, func(tx *Tx) error {
-		c, err := tx.newCommit(committer{actor: actorOf(sync), owner: sync}, allow, documents)
-		if err != nil {
-			return err
-		}
-		err = c.apply(documents)
-		out = c.out
-		return err
-	})
-	return out, err
-}
-
-// commit is the applying of one revision's documents.
-type commit struct {
-	tx    *Tx
-	by    committer
-	allow hubv1.Ceiling
-	// owned: name → the committer's pool; known: names of all pools, its own too;
-	// kept: names of pools that are not gone.
-	owned map[string]poolRow
-	known map[string]bool
-	kept  map[string]bool
-	// renames: new name → old name.
-	renames map[string]string
-	out     Applied
-}
-
-func (tx *Tx) newCommit(by committer, allow hubv1.Ceiling, documents []PoolDocument) (*commit, error) {
-	rows, err := collect(context.Background(), tx, scanPool, selectPools+" WHERE p.source_sync = ? ORDER BY p.name", by.owner)
-	if err != nil {
-		return nil, err
-	}
-	c := &commit{tx: tx, by: by, allow: allow, owned: make(map[string]poolRow, len(rows)), known: map[string]bool{}, kept: make(map[string]bool, len(documents))}
-	for _, pool := range rows {
-		c.owned[pool.Name], tx.names[pool.ID] = pool, pool.Name
-	}
-	others, err := collect(context.Background(), tx, scanText, "SELECT name FROM pools")
-	if err != nil {
-		return nil, err
-	}
-	for _, name := range others {
-		c.known[name] = true
-	}
-	var claims []moved.Claim[string]
-	for _, d := range documents {
-		c.kept[d.Name] = true
-		if d.MovedFrom != "" && !d.Observe {
-			claims = append(claims, moved.Claim[string]{At: d.Name, From: d.MovedFrom})
-		}
-	}
-	c.renames, _ = moved.Pairs(claims, func(name string) bool {
-		pool, mine := c.owned[name]
-		return mine && pool.State == hubv1.PoolActive
-	}, func(name string) bool { return c.kept[name] })
-	return c, nil
-}
-
-func (c *commit) apply(documents []PoolDocument) error {
-	for _, d := range documents {
-		err := c.document(d)
-		var refused *hubv1.Problem
-		if errors.As(err, &refused) {
-			text := refused.Error()
-			if d.Line > 0 {
-				text = fmt.Sprintf("%s:%d: %s", d.Source.Path, d.Line, text)
-			}
-			c.holdBack(d, text)
-		} else if err != nil {
-			return err
-		}
-	}
-	return c.absences()
-}
-
-// holdBack leaves a document's pool as it is, also where that has another name.
-func (c *commit) holdBack(d PoolDocument, problems ...string) {
-	c.out.HeldBack = append(c.out.HeldBack, hubv1.HeldBack{Pool: d.Name, Path: d.Source.Path, Problems: problems})
-	if old, renamed := c.renames[d.Name]; renamed {
-		c.kept[old] = true
-	}
-}
-
-func (c *commit) document(d PoolDocument) error {
-	if len(d.Problems) > 0 {
-		c.holdBack(d, d.Problems...)
-		return nil
-	}
-	if d.Observe {
-		return c.observe(d)
-	}
-	if err := c.tx.permits(c.allow, d); err != nil {
-		return err
-	}
-	if old, renamed := c.renames[d.Name]; renamed {
-		if err := c.rename(c.owned[old], d.Name); err != nil {
-			return err
-		}
-	}
-	pool, found := c.owned[d.Name]
-	if !found && c.known[d.Name] {
-		var err error
-		if pool, found, err = first(context.Background(), c.tx, scanPool, selectPools+" WHERE p.name = ?", d.Name); err != nil {
-			return err
-		}
-	}
-	c.known[d.Name] = true
-	return c.tx.applyDocument(c.by, c.allow, d, pool, found, &c.out)
-}
-
-// observe compares a document and applies nothing of it. A pool that was the
-// committer's is nobody's from then on, as it is.
-func (c *commit) observe(d PoolDocument) error {
-	observed := hubv1.Observed{Pool: d.Name, Path: d.Source.Path, Definition: d.Definition}
-	if d.CordonReason != nil {
-		observed.CordonReason = *d.CordonReason
-	}
-	c.out.Observed = append(c.out.Observed, observed)
-	pool, mine := c.owned[d.Name]
-	if !mine || pool.State != hubv1.PoolActive {
-		return nil
-	}
-	delete(c.owned, d.Name)
-	return c.tx.release(c.by.actor, pool, "its document is only compared now: "+d.Source.String())
-}
-
-// rename gives a pool its new name. Its id stays, and with it what is bound to the
-// pool, its credentials and its volumes.
-func (c *commit) rename(pool poolRow, to string) error {
-	was := pool.Name
-	if c.known[to] {
-		p := problem.New(hubv1.CodePoolExists, "pool %s cannot become %s, because the hub has a pool of that name, which may be revoked", was, to)
-		p.Remedy = "choose another name, or take the annotation cloop.dev/moved-from out: the hub then lets go of the one and takes the other"
-		return p
-	}
-	if _, err := c.tx.exec("UPDATE pools SET name = ?, revision = revision + 1 WHERE id = ?", to, pool.ID); err != nil {
-		return err
-	}
-	pool.Name, c.tx.names[pool.ID], c.known[to] = to, to, true
-	delete(c.owned, was)
-	delete(c.known, was)
-	c.owned[to] = pool
-	if c.out.Renamed == nil {
-		c.out.Renamed = map[string]string{}
-	}
-	c.out.Renamed[to] = was
-	c.tx.touch(pool.ID)
-	return c.tx.audit(record{actor: c.by.actor, action: ActionPoolRename, pool: pool.ID, object: pool.ID, state: string(pool.State),
-		detail: asJSON(map[string]string{"was": was, "now": to})})
-}
 
 // permits refuses a definition beyond what the committer may define.
 func (tx *Tx) permits(allow hubv1.Ceiling, d PoolDocument) error {
@@ -337,29 +178,6 @@ func (tx *Tx) gitCordon(actor string, pool poolRow, reason *string) error {
 	}
 	tx.touch(pool.ID)
 	return tx.audit(record{actor: actor, action: action, pool: pool.ID, object: pool.ID, state: string(pool.State), detail: detail})
-}
-
-// absences carries out the deletion policy of pools that lost their document, unless
-// what replaces them may be held back.
-func (c *commit) absences() error {
-	var gone []string
-	for name, pool := range c.owned {
-		if !c.kept[name] && pool.State != hubv1.PoolDraining {
-			gone = append(gone, name)
-		}
-	}
-	slices.Sort(gone)
-	keep := slices.ContainsFunc(c.out.HeldBack, func(held hubv1.HeldBack) bool { _, known := c.owned[held.Pool]; return !known })
-	for _, name := range gone {
-		if keep && c.owned[name].State == hubv1.PoolActive {
-			c.out.Kept = append(c.out.Kept, name)
-			continue
-		}
-		if err := c.tx.absent(c.by, c.owned[name], &c.out); err != nil {
-			return err
-		}
-	}
-	return nil
 }
 
 // deletionRevoke is the policy of a pool that goes with its document.

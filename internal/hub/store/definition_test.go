@@ -1,8 +1,10 @@
 package store_test
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -283,5 +285,52 @@ func testAHubPoolOfAClusterDefinesAPool(t *testing.T) {
 	}
 	if _, err := w.s.Undefine(ctx, me, "eu-none", owner); codeOf(err) != hubv1.CodeNotFound {
 		t.Errorf("what there is not: %v", err)
+	}
+}
+
+func TestOtherChangesComeBetweenDocuments(t *testing.T) {
+	both(t, testOtherChangesComeBetweenDocuments)
+}
+
+// Many documents are applied a part at a time, with room for others in between. A sync
+// that is cut short there has drained nothing, and goes on where it was.
+func testOtherChangesComeBetweenDocuments(t *testing.T) {
+	w := newWorld(t, 1)
+	w.apply(t, "fleet", written("fleet", "old", 1, "Revoke"))
+	documents := make([]store.PoolDocument, 60)
+	for i := range documents {
+		documents[i] = written("fleet", fmt.Sprintf("pool-%02d", i), 1, "Orphan")
+	}
+	documents[59].MovedFrom = "old"
+	ctx, cancel := context.WithCancel(background)
+	defer cancel()
+	first := make(chan error, 1)
+	go func() {
+		// The first pools are there: the sync is on its way.
+		for ctx.Err() == nil {
+			pools, err := w.s.ListPools(background, true)
+			if err == nil && len(pools) > 2 {
+				first <- w.s.SaveSync(background, hubv1.Sync{Name: "nobody"})
+				cancel()
+			}
+		}
+	}()
+	_, err := w.s.ApplyDocuments(ctx, "fleet", hubv1.Ceiling{}, documents)
+	check(t, <-first)
+	if err == nil {
+		t.Log("the sync was done first")
+	} else if !errors.Is(err, context.Canceled) {
+		t.Fatal(err)
+	} else if old := w.poolOf(t, "old"); old.State != hubv1.PoolActive || old.Source == nil {
+		t.Errorf("cut short, it made of what is to be renamed %+v", old)
+	}
+	w.apply(t, "fleet", documents...)
+	if renamed := w.poolOf(t, "pool-59"); !slices.Equal(w.audited(t, renamed.ID, "executor_pool.rename"), []string{store.ActionPoolRename}) {
+		t.Errorf("it was not renamed: %+v", renamed)
+	}
+	pools, err := w.s.ListPools(background, true)
+	check(t, err)
+	if n := len(pools) - 1; n != len(documents) {
+		t.Errorf("%d pools instead of %d", n, len(documents))
 	}
 }

@@ -3,6 +3,7 @@ package store
 import (
 	"context"
 	"database/sql"
+	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -153,7 +154,7 @@ func numberArguments(query string) string {
 		return known.(string)
 	}
 	var b strings.Builder
-	quoted, n := false, byte(0)
+	quoted, n := false, 0
 	for i := 0; i < len(query); i++ {
 		switch c := query[i]; {
 		case c == '\'':
@@ -162,10 +163,7 @@ func numberArguments(query string) string {
 		case c == '?' && !quoted:
 			n++
 			b.WriteByte('$')
-			if n >= 10 {
-				b.WriteByte('0' + n/10)
-			}
-			b.WriteByte('0' + n%10)
+			b.WriteString(strconv.Itoa(n))
 		default:
 			b.WriteByte(c)
 		}

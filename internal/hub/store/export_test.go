@@ -139,3 +139,9 @@ func (c counting) exec(ctx context.Context, query string, args ...any) (int64, e
 	*c.waits++
 	return c.connection.exec(ctx, query, args...)
 }
+
+// Tests apply documents a few at a time, so that each shows that it does not matter.
+func init() { documentsAtOnce = 3 }
+
+// DocumentsAtOnce has so many documents applied in one transaction.
+func DocumentsAtOnce(n int) { documentsAtOnce = n }

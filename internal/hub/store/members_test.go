@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -603,6 +604,14 @@ func TestTopicsFitIntoNotifications(t *testing.T) {
 	}
 }
 
+// thatMany are the numbers from 1 on with a mark before each.
+func thatMany(mark string, n int) (text string) {
+	for i := range n {
+		text += mark + strconv.Itoa(i+1)
+	}
+	return text
+}
+
 // About PostgreSQL, which numbers a query's arguments.
 func TestArgumentsAreNumbered(t *testing.T) {
 	for query, want := range map[string]string{
@@ -611,6 +620,7 @@ func TestArgumentsAreNumbered(t *testing.T) {
 		"a = '?' AND b = ?":             "a = '?' AND b = $1",
 		"a = 'it''s ?' AND b = ?":       "a = 'it''s ?' AND b = $1",
 		strings.Repeat("?", 12) + "'?'": "$1$2$3$4$5$6$7$8$9$10$11$12'?'",
+		strings.Repeat("?", 101):        thatMany("$", 101),
 	} {
 		for range 2 {
 			if got := store.NumberArguments(query); got != want {
