@@ -3,6 +3,7 @@ package controllers
 import (
 	"context"
 	"fmt"
+	"net/http"
 	"strings"
 	"testing"
 	"time"
@@ -40,7 +41,9 @@ type syncStage struct {
 	webhookAddr string
 	// eventsAddr is where Events are posted; empty: nowhere.
 	eventsAddr string
-	stop       func()
+	// wrap is put around the controller's transport; nil: nothing is.
+	wrap func(http.RoundTripper) http.RoundTripper
+	stop func()
 }
 
 const fleetRepository = "fleet"
@@ -124,6 +127,9 @@ func (s *syncStage) startController() {
 	}
 	config := restConfigOf(opts)
 	config.UserAgent = s.agent()
+	if s.wrap != nil {
+		config.Wrap(s.wrap)
+	}
 	mgr, err := ctrl.NewManager(config, managerOptions(opts))
 	if err != nil {
 		s.t.Fatal(err)

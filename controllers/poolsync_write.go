@@ -56,7 +56,7 @@ func (w *writer) all(ctx context.Context, p *syncPass, due []*sight, write func(
 			case err == nil:
 				w.written(p, s, found)
 			case refuses(err):
-				s.refused = fmt.Errorf("%s: %w", s.id, err)
+				s.refused = fmt.Errorf("%s: %w", s.id, undefined(err))
 				o := p.memory.object(s.id)
 				o.refused, o.refusedWant = s.refused, s.want
 			default:
@@ -117,6 +117,19 @@ func refuses(err error) bool {
 	default:
 		return code >= 400 && code < 500
 	}
+}
+
+// undefined says what to do where an error says that the API server does not know the
+// kind. Its answer is then about no object, and names none.
+func undefined(err error) error {
+	var status apierrors.APIStatus
+	if !apierrors.IsNotFound(err) || !errors.As(err, &status) {
+		return err
+	}
+	if details := status.Status().Details; details != nil && details.Name != "" {
+		return err
+	}
+	return fmt.Errorf("%w: the API server does not know the kind: apply the definitions that `cloop executor controller crd` prints", err)
 }
 
 // droppedError is a field that the API server takes and does not keep.

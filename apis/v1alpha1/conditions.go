@@ -163,7 +163,7 @@ var remedies = map[Reason]string{
 	ReasonEmptyBuild:           "an overlay without a document prunes nothing: commit one, or delete the PoolSync to remove its pools",
 	ReasonTooManyObjects:       "divide the overlay over two PoolSyncs, or have the commit replace fewer objects at once; nothing was changed",
 	ReasonValidationFailed:     "run `cloop fleet check` on the repository and commit a fix; what is wrong stays as it was applied last",
-	ReasonApplyFailed:          "read the API server's message: usually a right that the applying account lacks",
+	ReasonApplyFailed:          "read the API server's message, most often of a right that the applying account lacks; it is tried again by itself",
 	ReasonPruneFailed:          "read the API server's message: usually a right that the applying account lacks",
 	ReasonPruneNeedsApproval:   "if the deletions are meant, annotate the PoolSync with cloop.dev/approve-prune and the revision",
 	ReasonOwnedByAnother:       "leave the object in one of the two overlays; where the other PoolSync is gone for good, remove the labels poolsync.cloop.dev/name and poolsync.cloop.dev/namespace from the object",
