@@ -60,7 +60,12 @@ verify: lint alerts ## Check that the tree is formatted, lint-free and current: 
 e2e: ## Run only the tests of the whole system
 	@$(GO) run ./cmd/testreport -kubernetes -race -- -count=1 -timeout=$(TEST_TIMEOUT) $(TEST_FLAGS) ./e2e/...
 
+.PHONY: flux
+flux: ## Run examples/flux with Flux's own controllers (built once, some twenty minutes on two cores)
+	@CLOOP_TEST_FLUX=yes $(GO) test -run=TestFlux -count=1 -timeout=60m $(TEST_FLAGS) ./e2e
+
 .PHONY: bench
 bench: ## Measure the figures of docs/performance.md
-	@$(GO) test -run='^$$' -bench=. -benchtime=$(or $(BENCHTIME),20x) -count=1 -timeout=60m $(TEST_FLAGS) ./e2e ./internal/cli
+	@$(GO) test -run='^$$' -bench=. -skip=FleetSync -benchtime=$(or $(BENCHTIME),20x) -count=1 -timeout=60m $(TEST_FLAGS) ./e2e ./internal/cli
+	@$(GO) test -run='^$$' -bench=FleetSync -benchtime=$(or $(BENCHTIME),5x) -count=1 -timeout=90m $(TEST_FLAGS) ./e2e
 	@$(GO) test -run='^$$' -bench=. -benchtime=$(or $(BENCHTIME),3x) -count=1 -timeout=60m $(TEST_FLAGS) ./internal/hub/store

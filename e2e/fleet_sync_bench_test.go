@@ -3,27 +3,20 @@ package e2e
 import (
 	"context"
 	"fmt"
-	"net/http"
 	"os"
-	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
 	"testing"
-	"time"
 
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
-	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/api/meta"
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/apimachinery/pkg/watch"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-
-	fluxmeta "github.com/fluxcd/pkg/apis/meta"
 
 	"cloop.dev/cloop/apis/v1alpha1"
 	"cloop.dev/cloop/e2e/cluster"
@@ -31,33 +24,37 @@ import (
 	"cloop.dev/cloop/internal/fleet/fleettest"
 )
 
-// The overlay of the figures: files of fifty pools each, with a namespace, labels
-// and a patch over all of them.
-const (
-	poolsAFile     = 50
-	fleetNamespace = "fleet-of-many"
-)
+// poolsAFile and more make the overlay of the figures: files of fifty pools each, with
+// a namespace, labels and a patch over all of them.
+const poolsAFile = 50
 
 // BenchmarkFleetSync measures what a fleet controller, a process of its own, takes
 // to bring a cluster to what Git says, from the request to reconcile until
 // everything is applied: from nothing, with one pool changed, all, none, with one
 // that the API server refuses, and from a hundred edits by hand until all are
-// undone, without a request. A real API server runs on the same cores.
+// undone. A real API server runs on the same cores. The same work is then done by
+// Flux's two controllers, on the same API server.
 func BenchmarkFleetSync(b *testing.B) {
 	for _, pools := range fleetSizes() {
 		b.Run(fmt.Sprintf("pools=%d", pools), func(b *testing.B) {
+			var took comparison
 			for b.Loop() {
-				f := newManyPools(b, pools)
-				f.measure("cold", f.create, f.applied)
-				f.measure("one", f.pushed(map[string]string{f.file(0): f.pools(0, 4, 5)}), f.applied)
-				f.measure("all", f.pushed(f.files(7)), f.applied)
-				f.measure("none", f.pushed(map[string]string{"README.md": "nothing of a pool"}), f.applied)
-				f.measure("heal", func() { f.edit(100) }, func() { f.have(7, f.n) })
-				f.measure("invalid", f.pushed(f.files(8, "refused")), func() { f.have(8, f.n-1) })
-				b.ReportMetric(f.peak(), "peak-MiB")
-				b.ReportMetric(0, "ns/op")
-				f.stop()
+				ground := newGround(b)
+				for _, by := range []fleetApplier{&cloopApplier{}, &fluxApplier{}} {
+					f := ground.manyPools(pools, by)
+					f.measure(&took, "from nothing", f.create, f.applied)
+					f.measure(&took, "one changed", f.pushed(map[string]string{f.file(0): f.pools(0, 4, 5)}), f.applied)
+					f.measure(&took, "all changed", f.pushed(f.files(7)), f.applied)
+					f.measure(&took, "nothing changed", f.pushed(map[string]string{"README.md": "nothing of a pool"}), f.applied)
+					f.measure(&took, "100 edits healed", func() { f.edit(100) }, func() { f.have(7, f.n) })
+					f.measure(&took, "1 of all refused", f.pushed(f.files(8, "refused")), f.refused)
+					took.add("pools that landed beside it", by.name(), float64(f.count(8)))
+					f.peak(&took)
+					f.stop()
+				}
+				ground.stop()
 			}
+			took.report(b)
 		})
 	}
 }
@@ -76,65 +73,120 @@ func fleetSizes() []int {
 	return sizes
 }
 
-// manyPools is a control plane, a repository and a fleet controller.
-type manyPools struct {
-	b       *testing.B
-	n       int
-	cluster client.WithWatch
-	git     *fleettest.Server
-	metrics string
-	pid     int
-	stop    func()
-	// asked is the request to reconcile that was made last.
-	asked string
-
-	most float64
-	mu   sync.Mutex // guards most
+// comparison has what each side took, in each run.
+type comparison struct {
+	rows []string
+	// of: row and side → a value for each run.
+	of map[[2]string][]float64
 }
 
-func newManyPools(b *testing.B, n int) *manyPools {
+func (c *comparison) add(row, side string, value float64) {
+	if c.of == nil {
+		c.of = map[[2]string][]float64{}
+	}
+	if !slices.Contains(c.rows, row) {
+		c.rows = append(c.rows, row)
+	}
+	c.of[[2]string{row, side}] = append(c.of[[2]string{row, side}], value)
+}
+
+// at is a percentile; without a value it is nothing.
+func (c *comparison) at(row, side string, percent int) float64 {
+	values := slices.Sorted(slices.Values(c.of[[2]string{row, side}]))
+	if len(values) == 0 {
+		return 0
+	}
+	return values[min(len(values)-1, len(values)*percent/100)]
+}
+
+// report prints a table, and what is compared as metrics of the benchmark.
+func (c *comparison) report(b *testing.B) {
 	b.Helper()
-	f := &manyPools{b: b, n: n, git: fleettest.Serve(b)}
+	var table strings.Builder
+	fmt.Fprintf(&table, "\n%d runs\n| | cloop p50 | p95 | Flux p50 | p95 | ratio of p50 |\n| --- | --- | --- | --- | --- | --- |\n", b.N)
+	for _, row := range c.rows {
+		ours, theirs := c.at(row, cloopSide, 50), c.at(row, fluxSide, 50)
+		ratio := ""
+		if ours > 0 && theirs > 0 {
+			ratio = fmt.Sprintf("%.1f", theirs/ours)
+		}
+		fmt.Fprintf(&table, "| %s | %.0f | %.0f | %.0f | %.0f | %s |\n", row, ours, c.at(row, cloopSide, 95), theirs, c.at(row, fluxSide, 95), ratio)
+		if name, ms := strings.CutSuffix(row, ", ms"); ms {
+			name = strings.ReplaceAll(name, " ", "-")
+			b.ReportMetric(ours, name+"-ms")
+			b.ReportMetric(theirs, name+"-flux-ms")
+		}
+	}
+	b.ReportMetric(0, "ns/op")
+	// A benchmark's log is cut after ten lines.
+	_, _ = os.Stdout.WriteString(table.String())
+}
+
+// fleetApplier is who applies the overlay.
+type fleetApplier interface {
+	name() string
+	// start starts the processes, and says where the metrics of each are.
+	start(f *manyPools, dir, kubeconfig string) (processes map[string]int, metrics map[string]string, stop func())
+	// create has the overlay applied from now on.
+	create(f *manyPools)
+	// ask asks for a sync, of the commit that was made last or of what was edited.
+	ask(f *manyPools, edited bool)
+	// applied waits until what was asked for last is applied.
+	applied(f *manyPools)
+	// refused waits until all is applied that can be of a commit with one pool that
+	// the API server refuses.
+	refused(f *manyPools)
+}
+
+// ground is a control plane and a Git server.
+type ground struct {
+	b          *testing.B
+	dir        string
+	kubeconfig string
+	cluster    client.WithWatch
+	git        *fleettest.Server
+	stop       func()
+}
+
+func newGround(b *testing.B) *ground {
+	b.Helper()
+	g := &ground{b: b, git: fleettest.Serve(b), dir: b.TempDir()}
 	binaries, err := cluster.FindBinaries(b.Context(), os.Stderr)
 	if err != nil {
 		b.Fatal(err)
 	}
-	dir := b.TempDir()
-	up, err := cluster.Up(b.Context(), cluster.Options{Dir: filepath.Join(dir, "cluster"), Binaries: binaries, Parts: cluster.APIServerOnly})
+	dir := filepath.Join(g.dir, "cluster")
+	up, err := cluster.Up(b.Context(), cluster.Options{Dir: dir, Binaries: binaries, Parts: cluster.APIServerOnly})
 	if err != nil {
 		b.Fatal(err)
 	}
-	b.Cleanup(func() { _ = cluster.Down(context.Background(), filepath.Join(dir, "cluster")) })
+	g.stop = sync.OnceFunc(func() { _ = cluster.Down(context.Background(), dir) })
+	b.Cleanup(g.stop)
 	config, err := up.RESTConfig()
 	if err != nil {
 		b.Fatal(err)
 	}
 	config.QPS = -1
 	scheme := runtime.NewScheme()
-	for _, add := range []func(*runtime.Scheme) error{clientgoscheme.AddToScheme, v1alpha1.AddToScheme} {
+	for _, add := range []func(*runtime.Scheme) error{clientgoscheme.AddToScheme, apiextensionsv1.AddToScheme, v1alpha1.AddToScheme} {
 		if err := add(scheme); err != nil {
 			b.Fatal(err)
 		}
 	}
-	f.cluster, err = client.NewWithWatch(config, client.Options{Scheme: scheme})
+	g.cluster, err = client.NewWithWatch(config, client.Options{Scheme: scheme})
 	if err != nil {
 		b.Fatal(err)
 	}
+	g.kubeconfig = up.Kubeconfig
 	clustertest.InstallCRDs(b, config)
-	f.define()
-	f.git.Create("fleet")
-	f.git.Commit("fleet", f.files(4))
-	f.startController(dir, up.Kubeconfig)
-	return f
+	g.refuse()
+	return g
 }
 
-// define creates the namespace, the certificates of the Git server, and a rule that
-// refuses what is labelled so.
-func (f *manyPools) define() {
-	f.b.Helper()
-	for _, object := range []client.Object{
-		&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: fleetNamespace}},
-		&corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: fleetNamespace, Name: "fleet-git"}, Data: map[string][]byte{"ca.crt": f.git.CABundle()}},
+// refuse makes a rule that refuses what is labelled so.
+func (g *ground) refuse() {
+	g.b.Helper()
+	g.create(
 		&admissionregistrationv1.ValidatingAdmissionPolicy{
 			ObjectMeta: metav1.ObjectMeta{Name: "refuse"},
 			Spec: admissionregistrationv1.ValidatingAdmissionPolicySpec{
@@ -153,229 +205,14 @@ func (f *manyPools) define() {
 				PolicyName: "refuse", ValidationActions: []admissionregistrationv1.ValidationAction{admissionregistrationv1.Deny},
 			},
 		},
-	} {
-		if err := f.cluster.Create(f.b.Context(), object); err != nil {
-			f.b.Fatal(err)
-		}
-	}
+	)
 }
 
-// startController starts the fleet controller on the cluster and follows its memory.
-func (f *manyPools) startController(dir, kubeconfig string) {
-	f.b.Helper()
-	name, err := binary()
-	if err != nil {
-		f.b.Fatal(err)
-	}
-	ports, err := cluster.PickPorts(2)
-	if err != nil {
-		f.b.Fatal(err)
-	}
-	log, err := os.Create(filepath.Join(dir, "controller.log"))
-	if err != nil {
-		f.b.Fatal(err)
-	}
-	f.metrics = fmt.Sprintf("http://127.0.0.1:%d/metrics", ports[0])
-	command := exec.Command(name, "executor", "controller", "run", "--controllers", "poolsync", "--namespace", fleetNamespace,
-		"--kubeconfig", kubeconfig, "--cache-dir", filepath.Join(dir, "cache"),
-		"--metrics-addr", fmt.Sprintf("127.0.0.1:%d", ports[0]), "--health-addr", fmt.Sprintf("127.0.0.1:%d", ports[1]))
-	command.Stdout, command.Stderr = log, log
-	if err := command.Start(); err != nil {
-		f.b.Fatal(err)
-	}
-	f.pid = command.Process.Pid
-	sampling, end := context.WithCancel(context.Background())
-	var sampler sync.WaitGroup
-	sampler.Go(func() { f.sample(sampling) })
-	f.stop = sync.OnceFunc(func() {
-		end()
-		sampler.Wait()
-		_ = command.Process.Signal(os.Interrupt)
-		_ = command.Wait()
-		_ = log.Close()
-	})
-	f.b.Cleanup(f.stop)
-	eventually(f.b, func(ctx context.Context) bool {
-		request, err := http.NewRequestWithContext(ctx, http.MethodGet, f.metrics, nil)
-		if err != nil {
-			return false
-		}
-		response, err := http.DefaultClient.Do(request)
-		return err == nil && response.Body.Close() == nil
-	})
-}
-
-// sample follows the controller's memory.
-func (f *manyPools) sample(ctx context.Context) {
-	tick := time.NewTicker(100 * time.Millisecond)
-	defer tick.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-tick.C:
-			now := resident(f.b, f.pid)
-			f.mu.Lock()
-			f.most = max(f.most, now)
-			f.mu.Unlock()
-		}
-	}
-}
-
-func (f *manyPools) peak() float64 {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	return f.most
-}
-
-// measure reports how long something takes once it has begun, and what it asks of
-// the API server.
-func (f *manyPools) measure(what string, begin, finished func()) {
-	f.b.Helper()
-	before := f.requests()
-	begin()
-	began := time.Now()
-	finished()
-	f.b.ReportMetric(float64(time.Since(began).Milliseconds()), what+"-ms")
-	// The pass that saw it done may still write the status.
-	pause(f.b, 2*time.Second)
-	after := f.requests()
-	for _, method := range []string{http.MethodGet, http.MethodPatch} {
-		f.b.ReportMetric(after[method]-before[method], what+"-"+method)
-	}
-}
-
-// requests of the controller to the API server, by method, without watches.
-func (f *manyPools) requests() map[string]float64 {
-	f.b.Helper()
-	sums := map[string]float64{}
-	samples(f.b, f.metrics, func(name string, value float64) {
-		if !strings.HasPrefix(name, "rest_client_requests_total{") {
-			return
-		}
-		_, method, _ := strings.Cut(name, `method="`)
-		method, _, _ = strings.Cut(method, `"`)
-		sums[method] += value
-	})
-	return sums
-}
-
-// files are the overlay whose pools may have so many runners; one may have what the
-// API server refuses.
-func (f *manyPools) files(maxRunners int, refused ...string) map[string]string {
-	files := map[string]string{}
-	kustomization := "namespace: " + fleetNamespace + "\nlabels:\n  - pairs: {team: platform}\npatches:\n  - path: patch.yaml\n    target: {kind: ExecutorPool}\nresources:\n"
-	for i := 0; i*poolsAFile < f.n; i++ {
-		files[f.file(i)] = f.pools(i, maxRunners, 0)
-		kustomization += "  - " + filepath.Base(f.file(i)) + "\n"
-	}
-	files["clusters/dev/kustomization.yaml"] = kustomization
-	files["clusters/dev/patch.yaml"] = "- op: add\n  path: /spec/runnerLabels\n  value: {region: eu}\n"
-	for range refused {
-		files[f.file(0)] = strings.Replace(files[f.file(0)], "name: pool-0\n", "name: pool-0\n  labels: {refused: \"yes\"}\n", 1)
-	}
-	return files
-}
-
-func (f *manyPools) file(i int) string { return fmt.Sprintf("clusters/dev/pools-%02d.yaml", i) }
-
-// pools are the documents of a file. The first of them may have more runners.
-func (f *manyPools) pools(file, maxRunners, more int) string {
-	var text strings.Builder
-	for i := file * poolsAFile; i < min((file+1)*poolsAFile, f.n); i++ {
-		fmt.Fprintf(&text, "---\napiVersion: cloop.dev/v1alpha1\nkind: ExecutorPool\nmetadata:\n  name: pool-%d\nspec:\n  hubURL: https://hub.example.com\n  hubPool: pool-%d\n"+
-			"  poolCredentialSecretRef:\n    name: pool-%d-credential\n  maxRunners: %d\n", i, i, i, maxRunners+more)
-		more = 0
-	}
-	return text.String()
-}
-
-// create makes the PoolSync.
-func (f *manyPools) create() {
-	f.b.Helper()
-	f.asked = ""
-	err := f.cluster.Create(f.b.Context(), &v1alpha1.PoolSync{
-		ObjectMeta: metav1.ObjectMeta{Namespace: fleetNamespace, Name: "fleet"},
-		Spec: v1alpha1.PoolSyncSpec{
-			Interval: metav1.Duration{Duration: time.Hour}, Timeout: metav1.Duration{Duration: 5 * time.Minute},
-			Source: v1alpha1.PoolSyncSource{Git: v1alpha1.GitSource{URL: f.git.URL("fleet"), SecretRef: &v1alpha1.LocalObjectReference{Name: "fleet-git"}}},
-			Path:   "./clusters/dev", Prune: true, PruneLimit: v1alpha1.PruneLimit{Count: 5, Percent: 20},
-			Drift: v1alpha1.DriftPolicy{Mode: v1alpha1.DriftCorrect},
-		},
-	})
-	if err != nil {
-		f.b.Fatal(err)
-	}
-}
-
-// pushed commits files now, and asks for a sync when it is called.
-func (f *manyPools) pushed(files map[string]string) func() {
-	f.b.Helper()
-	f.git.Commit("fleet", files)
-	return func() {
-		f.asked = time.Now().Format(time.RFC3339Nano)
-		sync := &v1alpha1.PoolSync{ObjectMeta: metav1.ObjectMeta{Namespace: fleetNamespace, Name: "fleet"}}
-		patch := fmt.Sprintf(`{"metadata":{"annotations":{%q:%q}}}`, fluxmeta.ReconcileRequestAnnotation, f.asked)
-		if err := f.cluster.Patch(f.b.Context(), sync, client.RawPatch(types.MergePatchType, []byte(patch))); err != nil {
-			f.b.Fatal(err)
-		}
-	}
-}
-
-// applied waits until what was asked for last is applied.
-func (f *manyPools) applied() {
-	f.b.Helper()
-	f.follow(&v1alpha1.PoolSyncList{}, func(object client.Object) bool {
-		sync, ok := object.(*v1alpha1.PoolSync)
-		return ok && sync.Status.LastHandledReconcileAt == f.asked && meta.IsStatusConditionTrue(sync.Status.Conditions, v1alpha1.ConditionReady)
-	})
-}
-
-// have waits until so many pools may have so many runners.
-func (f *manyPools) have(maxRunners int32, pools int) {
-	f.b.Helper()
-	seen := map[string]bool{}
-	f.follow(&v1alpha1.ExecutorPoolList{}, func(object client.Object) bool {
-		pool, ok := object.(*v1alpha1.ExecutorPool)
-		if ok && pool.Spec.MaxRunners == maxRunners {
-			seen[pool.Name] = true
-		} else if ok {
-			delete(seen, pool.Name)
-		}
-		return len(seen) == pools
-	})
-}
-
-// follow watches objects, those that are there first, until done.
-func (f *manyPools) follow(list client.ObjectList, done func(client.Object) bool) {
-	f.b.Helper()
-	ctx, cancel := context.WithTimeout(f.b.Context(), 5*time.Minute)
-	defer cancel()
-	watcher, err := f.cluster.Watch(ctx, list, client.InNamespace(fleetNamespace))
-	if err != nil {
-		f.b.Fatal(err)
-	}
-	defer watcher.Stop()
-	for event := range watcher.ResultChan() {
-		object, ok := event.Object.(client.Object)
-		if event.Type == watch.Error || !ok {
-			f.b.Fatalf("the watch ended: %+v", event.Object)
-		}
-		if done(object) {
-			return
-		}
-	}
-	f.b.Fatal("not in five minutes")
-}
-
-// edit changes pools as a person would, one after another.
-func (f *manyPools) edit(pools int) {
-	f.b.Helper()
-	for i := range pools {
-		pool := &v1alpha1.ExecutorPool{ObjectMeta: metav1.ObjectMeta{Namespace: fleetNamespace, Name: fmt.Sprintf("pool-%d", i)}}
-		err := f.cluster.Patch(f.b.Context(), pool, client.RawPatch(types.MergePatchType, []byte(`{"spec":{"maxRunners":1}}`)), client.FieldOwner("kubectl-edit"))
-		if err != nil {
-			f.b.Fatal(err)
+func (g *ground) create(objects ...client.Object) {
+	g.b.Helper()
+	for _, object := range objects {
+		if err := g.cluster.Create(g.b.Context(), object); err != nil {
+			g.b.Fatal(err)
 		}
 	}
 }

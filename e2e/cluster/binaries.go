@@ -13,6 +13,8 @@ import (
 	"path/filepath"
 	"regexp"
 	"strings"
+
+	"cloop.dev/cloop/internal/gobuild"
 )
 
 // Environment variables that name finished programs.
@@ -59,7 +61,7 @@ func FindBinaries(ctx context.Context, progress io.Writer) (Binaries, error) {
 		progress = io.Discard
 	}
 	if binary := os.Getenv(EnvKubernetes); binary != "" {
-		if err := executable(binary); err != nil {
+		if err := gobuild.Executable(binary); err != nil {
 			return Binaries{}, fmt.Errorf("%s: %w", EnvKubernetes, err)
 		}
 		return multiCall(binary), nil
@@ -91,14 +93,14 @@ func cachedOrBuilt(ctx context.Context, progress io.Writer) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	if executable(binary) == nil {
+	if gobuild.Executable(binary) == nil {
 		return binary, nil
 	}
 	if notHere != nil {
 		return "", fmt.Errorf("no Kubernetes %s to run: %w, which builds one (some ten minutes, once) and keeps it as %s; "+
 			"or set %s to a finished binary, or %s to a directory with all programs", source.version, notHere, binary, EnvKubernetes, EnvAssets)
 	}
-	return binary, source.build(ctx, binary, progress)
+	return binary, source.program().Build(ctx, binary, progress)
 }
 
 // assets returns what a directory has of the programs.
@@ -109,7 +111,7 @@ func assets(dir string) (found Binaries, complete bool, err error) {
 	complete = true
 	for name, slot := range found.slots() {
 		file := filepath.Join(dir, name)
-		switch err := executable(file); {
+		switch err := gobuild.Executable(file); {
 		case err == nil:
 			*slot = []string{file}
 		case errors.Is(err, fs.ErrNotExist):
@@ -119,17 +121,6 @@ func assets(dir string) (found Binaries, complete bool, err error) {
 		}
 	}
 	return found, complete, nil
-}
-
-func executable(file string) error {
-	info, err := os.Stat(file)
-	if err != nil {
-		return err
-	}
-	if !info.Mode().IsRegular() || info.Mode().Perm()&0o111 == 0 {
-		return fmt.Errorf("%s is no executable file", file)
-	}
-	return nil
 }
 
 // source is the module that the multi-call binary is built from.
@@ -236,4 +227,27 @@ func (s source) cached() (string, error) {
 		return "", fmt.Errorf("no cache directory for the Kubernetes binary (set HOME, or %s): %w", EnvKubernetes, err)
 	}
 	return filepath.Join(cache, "cloop", "kubernetes", s.name(), "kubernetes"), nil
+}
+
+// program is the multi-call binary.
+func (s source) program() gobuild.Program {
+	return gobuild.Program{
+		Name: "Kubernetes " + s.version, Dir: s.dir, Package: ".", Takes: "about ten minutes",
+		Tags: "grpcnotrace,nokmem", LinkerFlags: s.linkerFlags(),
+	}
+}
+
+// linkerFlags give the binary the version that it reports and that clients
+// compare theirs with. It is stamped by hand because the module is not
+// Kubernetes' own repository.
+func (s source) linkerFlags() string {
+	major, rest, _ := strings.Cut(strings.TrimPrefix(s.version, "v"), ".")
+	minor, _, _ := strings.Cut(rest, ".")
+	flags := []string{"-s", "-w"}
+	for _, variable := range []string{"k8s.io/component-base/version", "k8s.io/client-go/pkg/version"} {
+		flags = append(flags,
+			"-X", variable+".gitVersion="+s.version, "-X", variable+".gitMajor="+major,
+			"-X", variable+".gitMinor="+minor, "-X", variable+".gitTreeState=clean")
+	}
+	return strings.Join(flags, " ")
 }

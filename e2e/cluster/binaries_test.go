@@ -102,7 +102,7 @@ func TestModuleIsCompleteForAReadOnlyBuild(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	count, err := source.packages(t.Context())
+	count, err := source.program().Packages(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -114,15 +114,6 @@ func TestModuleIsCompleteForAReadOnlyBuild(t *testing.T) {
 		if !strings.Contains(source.linkerFlags(), want) {
 			t.Errorf("linker flags %q lack %q", source.linkerFlags(), want)
 		}
-	}
-}
-
-func TestCounterTellsPackagesFromProblems(t *testing.T) {
-	counter := newCounter(3, os.Stderr)
-	said := counter.follow(strings.NewReader("k8s.io/api/core/v1\nnet/http\n# k8s.io/api/core/v1\nx.go:3:1: undefined: y\n"))
-	counter.stop()
-	if counter.done != 2 || !strings.Contains(said, "undefined: y") {
-		t.Errorf("counted %d, said %q", counter.done, said)
 	}
 }
 

@@ -18,6 +18,7 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 
 	"cloop.dev/cloop/internal/atomicfile"
+	"cloop.dev/cloop/internal/filelock"
 )
 
 // Parts says which programs of a control plane run.
@@ -193,7 +194,7 @@ func Down(ctx context.Context, dir string) error {
 		}
 		return err
 	}
-	release, err := lockFile(ctx, l.lock(), nil)
+	release, err := filelock.Wait(ctx, l.lock(), nil)
 	if err != nil {
 		return err
 	}

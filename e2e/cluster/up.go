@@ -14,6 +14,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 
 	"cloop.dev/cloop/internal/atomicfile"
+	"cloop.dev/cloop/internal/filelock"
 )
 
 // readyPoll is how often a starting part is asked.
@@ -35,7 +36,7 @@ func Up(ctx context.Context, options Options) (*Cluster, error) {
 	}
 	l := layout{dir}
 	// The settings come first: with them in place Down knows the directory.
-	release, err := lockFile(ctx, l.lock(), nil)
+	release, err := filelock.Wait(ctx, l.lock(), nil)
 	if err != nil {
 		return nil, err
 	}

@@ -13,6 +13,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"cloop.dev/cloop/apis/v1alpha1"
+	"cloop.dev/cloop/internal/fleet"
 )
 
 // errNoCluster is a machine without a kubeconfig.
@@ -58,6 +59,10 @@ func clusterClient(config *rest.Config) (client.WithWatch, error) {
 		mapper.Add(v1alpha1.GroupVersion.WithKind(kind), meta.RESTScopeNamespace)
 	}
 	mapper.Add(coordinationv1.SchemeGroupVersion.WithKind("Lease"), meta.RESTScopeNamespace)
+	// What applies pools in place of a PoolSync.
+	for _, kind := range fleet.ForeignKinds() {
+		mapper.Add(kind, meta.RESTScopeNamespace)
+	}
 	// What PoolSyncs take variables from.
 	mapper.Add(corev1.SchemeGroupVersion.WithKind("ConfigMap"), meta.RESTScopeNamespace)
 	kinds, err := client.NewWithWatch(config, client.Options{Scheme: scheme, Mapper: mapper})

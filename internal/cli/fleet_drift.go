@@ -29,8 +29,9 @@ func (a *app) newFleetDriftCommand() *cobra.Command {
 		Short: "Show where Git, hub and cluster disagree now",
 		Long: `Compare what a checked-out fleet repository says with what the hub and the
 clusters have, field by field. Nothing is changed anywhere: the clusters see
-only reads. Which overlay is whose is read from the PoolSyncs and the hub's
-syncs. What is committed here and not pushed is told apart: the remote is asked
+only reads. Which overlay is whose is read from the PoolSyncs, the hub's syncs,
+and the Kustomizations of Flux and Applications of Argo CD that ExecutorPools
+name. What is committed here and not pushed is told apart: the remote is asked
 which commits it has.
 
 What the account may not read is said, and the rest is compared: to list the
@@ -165,6 +166,15 @@ func withGit(ctx context.Context, live fleet.DriftInput, dir, revision string) (
 			}
 			cluster.Git = known(cluster.Git, rendered)
 		}
+		for i := range cluster.Foreign {
+			f := &cluster.Foreign[i]
+			who := fmt.Sprintf("%s of cluster %s applies", f, cluster.Name)
+			rendered, err := renderSynced(ctx, dir, synced{who, f.Repository, f.Path, cluster.Variables[f.String()]})
+			if err != nil {
+				return input, err
+			}
+			cluster.Git = known(cluster.Git, rendered)
+		}
 		input.Clusters = append(input.Clusters, cluster)
 	}
 	return input, nil
@@ -215,48 +225,66 @@ func readCluster(ctx context.Context, cluster reachedCluster, newest commit) (fl
 	}
 	surface.Syncs = syncs.Items
 	surface.Unserved = unserved(ctx, cluster, syncs.Items, newest)
-	if err = readVariablesOf(ctx, cluster, &surface); err != nil {
-		return surface, err
-	}
 	live := &unstructured.UnstructuredList{}
 	live.SetGroupVersionKind(v1alpha1.GroupVersion.WithKind(v1alpha1.ExecutorPoolKind + "List"))
 	if err := cluster.client.List(ctx, live, in); err != nil {
 		return surface, fmt.Errorf("list the ExecutorPools of cluster %s: %w", cluster.name, err)
 	}
 	surface.Live = live.Items
-	return surface, nil
+	var hidden []string
+	if surface.Foreign, hidden, err = foreignSyncs(ctx, cluster, live.Items); err != nil {
+		return surface, err
+	}
+	surface.Hidden = append(surface.Hidden, hidden...)
+	return surface, readVariablesOf(ctx, cluster, &surface)
 }
 
-// readVariablesOf reads what the surface's PoolSyncs replace variables by.
+// readVariablesOf reads what the surface's PoolSyncs, and what else applies its pools,
+// replace variables by.
 func readVariablesOf(ctx context.Context, cluster reachedCluster, surface *fleet.ClusterSurface) error {
 	surface.Variables = map[string]*fleet.Variables{}
 	for i := range surface.Syncs {
 		sync := &surface.Syncs[i]
-		read, err := fleet.VariablesOf(sync.Spec.Substitute, func(reference v1alpha1.SubstituteReference) (map[string]string, error) {
-			object := &unstructured.Unstructured{}
-			object.SetAPIVersion("v1")
-			object.SetKind(reference.Kind)
-			err := cluster.client.Get(ctx, client.ObjectKey{Namespace: sync.Namespace, Name: reference.Name}, object)
-			if apierrors.IsNotFound(err) {
-				return nil, nil
-			}
-			if err != nil {
-				return nil, err
-			}
-			data, _, broken := unstructured.NestedStringMap(object.Object, "data")
-			if data == nil {
-				data = map[string]string{}
-			}
-			return data, broken
-		})
-		switch {
-		case apierrors.IsForbidden(err):
-			surface.Hidden = append(surface.Hidden, fmt.Sprintf("what PoolSync %s/%s substitutes: %v", sync.Namespace, sync.Name, err))
-		case err != nil:
-			return fmt.Errorf("read what PoolSync %s/%s of cluster %s substitutes: %w", sync.Namespace, sync.Name, cluster.name, err)
-		case read != nil:
-			surface.Variables[sync.Namespace+"/"+sync.Name] = read
+		at := sync.Namespace + "/" + sync.Name
+		if err := readSubstituted(ctx, cluster, surface, at, "PoolSync "+at, sync.Namespace, sync.Spec.Substitute); err != nil {
+			return err
 		}
+	}
+	for i := range surface.Foreign {
+		f := &surface.Foreign[i]
+		if err := readSubstituted(ctx, cluster, surface, f.String(), f.String(), f.Namespace, f.Substitute); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// readSubstituted reads what one of them replaces variables by, and keeps it under a key.
+func readSubstituted(ctx context.Context, cluster reachedCluster, surface *fleet.ClusterSurface, key, who, namespace string, substitution *v1alpha1.Substitution) error {
+	read, err := fleet.VariablesOf(substitution, func(reference v1alpha1.SubstituteReference) (map[string]string, error) {
+		object := &unstructured.Unstructured{}
+		object.SetAPIVersion("v1")
+		object.SetKind(reference.Kind)
+		err := cluster.client.Get(ctx, client.ObjectKey{Namespace: namespace, Name: reference.Name}, object)
+		if apierrors.IsNotFound(err) {
+			return nil, nil
+		}
+		if err != nil {
+			return nil, err
+		}
+		data, _, broken := unstructured.NestedStringMap(object.Object, "data")
+		if data == nil {
+			data = map[string]string{}
+		}
+		return data, broken
+	})
+	switch {
+	case apierrors.IsForbidden(err):
+		surface.Hidden = append(surface.Hidden, fmt.Sprintf("what %s substitutes: %v", who, err))
+	case err != nil:
+		return fmt.Errorf("read what %s of cluster %s substitutes: %w", who, cluster.name, err)
+	case read != nil:
+		surface.Variables[key] = read
 	}
 	return nil
 }

@@ -8,8 +8,10 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"cloop.dev/cloop/apis/hubv1"
@@ -17,11 +19,13 @@ import (
 	"cloop.dev/cloop/internal/fleet"
 )
 
-// syncStatus is one sync of either surface: the hub's, or a PoolSync.
+// syncStatus is one sync of either surface: the hub's, a PoolSync, or what applies
+// pools in place of one.
 type syncStatus struct {
 	// Surface is "hub" or "cluster NAME".
 	Surface string `json:"surface"`
-	// Name is "namespace/name" in a cluster.
+	// Name is "namespace/name" in a cluster, with the kind before it unless it is a
+	// PoolSync's.
 	Name       string `json:"name"`
 	Repository string `json:"repository"`
 	Path       string `json:"path"`
@@ -52,8 +56,10 @@ func (a *app) newFleetStatusCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "status [--hub URL] [--cluster CONTEXT…]",
 		Short: "Show every sync of the hub and of the clusters",
-		Long: `Show every sync of the hub and every PoolSync of the clusters: which revision
-each has applied, and what is wrong where one has not.
+		Long: `Show every sync of the hub and every PoolSync of the clusters, and the
+Kustomizations of Flux and Applications of Argo CD that ExecutorPools name as
+what applies them: which revision each has applied, and what is wrong where one
+has not.
 
 Exit code 0: all are ready and nothing drifts; 1: not so; 2: it could not be
 found out.`,
@@ -102,6 +108,11 @@ func readStatus(ctx context.Context, found surfaces) (fleetStatus, error) {
 			item.Unserved = away[item.Name]
 			status.Items = append(status.Items, item)
 		}
+		foreign, err := foreignStatus(ctx, cluster)
+		if err != nil {
+			return status, err
+		}
+		status.Items = append(status.Items, foreign...)
 	}
 	for _, item := range status.Items {
 		if item.Ready != string(metav1.ConditionTrue) || item.Drift > 0 || item.Unserved != "" {
@@ -109,6 +120,30 @@ func readStatus(ctx context.Context, found surfaces) (fleetStatus, error) {
 		}
 	}
 	return status, nil
+}
+
+// foreignStatus is the status of what applies pools in place of a PoolSync, as far as
+// the account may read it.
+func foreignStatus(ctx context.Context, cluster reachedCluster) (items []syncStatus, err error) {
+	pools := &unstructured.UnstructuredList{}
+	pools.SetGroupVersionKind(v1alpha1.GroupVersion.WithKind(v1alpha1.ExecutorPoolKind + "List"))
+	err = cluster.client.List(ctx, pools, client.InNamespace(cluster.namespace))
+	if apierrors.IsForbidden(err) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("list the ExecutorPools of cluster %s: %w", cluster.name, err)
+	}
+	found, _, err := foreignSyncs(ctx, cluster, pools.Items)
+	for i := range found {
+		f := &found[i]
+		items = append(items, syncStatus{
+			Surface: "cluster " + cluster.name, Name: f.String(), Repository: f.Repository, Path: f.Path,
+			Ready: string(f.Ready), Reason: f.Reason, Message: f.Message, Suspended: f.Suspended,
+			LastAppliedRevision: f.LastAppliedRevision, LastAttemptedRevision: f.LastAttemptedRevision,
+		})
+	}
+	return items, err
 }
 
 func hubSyncStatus(sync hubv1.Sync) syncStatus {

@@ -206,6 +206,9 @@ type stubCluster struct {
 	// watched answers the watch of PoolSyncs; nil: it stays silent.
 	watched func(asked string) v1alpha1.PoolSync
 
+	// objects: end of a path → what is read there.
+	objects map[string]map[string]any
+
 	mu      sync.Mutex
 	methods []string
 	patched string
@@ -252,6 +255,12 @@ func (c *stubCluster) answer(w http.ResponseWriter, r *http.Request) {
 			Spec:     coordinationv1.LeaseSpec{HolderIdentity: &holder, LeaseDurationSeconds: &lasts, RenewTime: &at},
 		})
 	default:
+		for end, object := range c.objects {
+			if strings.HasSuffix(path, end) {
+				send(w, object)
+				return
+			}
+		}
 		http.NotFound(w, r)
 	}
 }

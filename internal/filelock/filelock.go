@@ -7,10 +7,12 @@
 package filelock
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"os"
 	"syscall"
+	"time"
 )
 
 // ErrHeld says that somebody else has the lock.
@@ -46,5 +48,31 @@ func lock(file *os.File, how int) error {
 			err = ErrHeld
 		}
 		return fmt.Errorf("lock %s: %w", file.Name(), err)
+	}
+}
+
+// lockPoll is how often a lock that somebody else holds is tried.
+const lockPoll = 100 * time.Millisecond
+
+// Wait takes an exclusive lock that ends with the process at the latest.
+// waiting is called once if somebody else has it.
+func Wait(ctx context.Context, name string, waiting func()) (release func(), err error) {
+	for first := true; ; first = false {
+		file, err := os.OpenFile(name, os.O_CREATE|os.O_RDWR, 0o600)
+		if err != nil {
+			return nil, err
+		}
+		release, err := Try(file)
+		if !errors.Is(err, ErrHeld) {
+			return release, err
+		}
+		if first && waiting != nil {
+			waiting()
+		}
+		select {
+		case <-ctx.Done():
+			return nil, fmt.Errorf("wait for the lock %s: %w", name, ctx.Err())
+		case <-time.After(lockPoll):
+		}
 	}
 }

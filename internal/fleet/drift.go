@@ -40,6 +40,8 @@ type ClusterSurface struct {
 	// Syncs are the cluster's PoolSyncs; they say what was applied and since
 	// when it differs.
 	Syncs []v1alpha1.PoolSync
+	// Foreign is what applies ExecutorPools of the cluster in place of a PoolSync.
+	Foreign []ForeignSync
 	// Variables: namespace and name of a PoolSync, with a slash → what it replaces
 	// variables by; those that replace none are not there.
 	Variables map[string]*Variables
@@ -94,8 +96,12 @@ type PoolDrift struct {
 	// Pool is the hub pool's name.
 	Pool string `json:"pool"`
 	// Cluster is empty for what is between Git and the hub.
-	Cluster string       `json:"cluster,omitempty"`
-	Fields  []FieldDrift `json:"fields"`
+	Cluster string `json:"cluster,omitempty"`
+	// AppliedBy is what applies the cluster's half in place of a PoolSync, as "KIND
+	// NAMESPACE/NAME", and Revision what that has applied, as its status has it.
+	AppliedBy string       `json:"appliedBy,omitempty"`
+	Revision  string       `json:"revision,omitempty"`
+	Fields    []FieldDrift `json:"fields"`
 }
 
 // FieldDrift is one field on which two surfaces disagree.

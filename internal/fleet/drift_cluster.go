@@ -42,7 +42,10 @@ func (d *drift) cluster(c *ClusterSurface) {
 	for i := range c.Live {
 		have := &c.Live[i]
 		live[identity(have)] = true
-		d.pool(HubPoolName(have), c.Name)
+		entry := d.pool(HubPoolName(have), c.Name)
+		if foreign := c.foreignOf(have); foreign != nil {
+			entry.AppliedBy, entry.Revision = foreign.String(), foreign.LastAppliedRevision
+		}
 		want := wanted[identity(have)]
 		if c.Git != nil {
 			d.executorPool(c, want, have)
@@ -74,7 +77,7 @@ func (d *drift) executorPool(c *ClusterSurface, want, have *unstructured.Unstruc
 	sync := c.syncOf(have)
 	leaving := have.GetDeletionTimestamp()
 	if want == nil {
-		if have.GetLabels()[v1alpha1.LabelPoolSyncName] == "" {
+		if _, foreign := AppliedBy(have); !foreign && have.GetLabels()[v1alpha1.LabelPoolSyncName] == "" {
 			d.note("%s in cluster %s is not in Git", describe(have), c.Name)
 			return
 		}
@@ -99,7 +102,11 @@ func (d *drift) executorPool(c *ClusterSurface, want, have *unstructured.Unstruc
 	for _, diff := range CompareSpecs(want, have, ignoredBy(sync, have)) {
 		field := clusterField(have)
 		field.Path, field.Git, field.Cluster = diff.Path, diff.Want, diff.Have
-		manager, since := fieldWriter(have, diff.Path, v1alpha1.FieldManagerPoolSync)
+		applier := v1alpha1.FieldManagerPoolSync
+		if reference, foreign := AppliedBy(have); foreign {
+			applier = reference.manager()
+		}
+		manager, since := fieldWriter(have, diff.Path, applier)
 		field.Manager, field.Cause = manager, c.cause(sync, have, manager)
 		field.Since = timeOrNil(since)
 		field.seen(sync)
@@ -148,6 +155,9 @@ func (c *ClusterSurface) syncOf(obj *unstructured.Unstructured) *v1alpha1.PoolSy
 			return sync
 		}
 	}
+	if _, foreign := AppliedBy(obj); foreign {
+		return nil
+	}
 	if len(c.Syncs) == 1 && labels[v1alpha1.LabelPoolSyncName] == "" {
 		return &c.Syncs[0]
 	}
@@ -179,8 +189,11 @@ func IgnoredPaths(rules []v1alpha1.IgnoreRule, obj *unstructured.Unstructured) [
 // cause says why the cluster differs from Git: the revision is not applied yet
 // or cannot be, or somebody changed the cluster since.
 func (c *ClusterSurface) cause(sync *v1alpha1.PoolSync, obj *unstructured.Unstructured, manager string) string {
+	if foreign := c.foreignOf(obj); sync == nil && foreign != nil {
+		return foreign.cause(c.Revision)
+	}
 	if sync == nil {
-		// Flux, Argo CD or a hand applies; only the object itself can tell.
+		// Helm or a hand applies; only the object itself can tell.
 		if manager != "" || sameRevision(obj.GetAnnotations()[v1alpha1.AnnotationRevision], c.Revision) {
 			return v1alpha1.DriftClusterEdited
 		}

@@ -15,7 +15,7 @@ import (
 // causeRemedies: cause → what to do about it.
 var causeRemedies = map[string]string{
 	v1alpha1.DriftCommitNotApplied: "see why the sync does not apply the commit: `cloop fleet status`",
-	v1alpha1.DriftClusterEdited:    "commit the change, or let the PoolSync restore Git's value",
+	v1alpha1.DriftClusterEdited:    "commit the change, or let what applies the pool restore Git's value",
 	v1alpha1.DriftHubEdited:        "commit the change, or let the hub's sync restore Git's value",
 	v1alpha1.DriftBothEdited:       "decide which value is to stay, and commit it in both halves: what is put back on one side does not change the other",
 	v1alpha1.DriftConverging:       "wait for the sync, or hurry it with `cloop fleet reconcile`",
@@ -74,6 +74,9 @@ func (p *PoolDrift) table(b *strings.Builder) {
 	where := "hub"
 	if p.Cluster != "" {
 		where = "cluster " + p.Cluster
+	}
+	if p.AppliedBy != "" {
+		where += ", " + p.AppliedBy + " at " + orDash(p.Revision)
 	}
 	fmt.Fprintf(b, "%s (%s)\n", printable.Line(p.Pool), printable.Line(where))
 	w := tabwriter.NewWriter(b, 0, 0, 2, ' ', 0)

@@ -1,4 +1,7 @@
-package cluster
+// Package gobuild builds a program of one of the repository's modules, once: of
+// several processes one builds and the others wait for it. Such a build takes
+// minutes, so it tells how far it is.
+package gobuild
 
 import (
 	"bufio"
@@ -13,97 +16,93 @@ import (
 	"strings"
 	"sync"
 	"time"
+
+	"cloop.dev/cloop/internal/filelock"
 )
 
 // progressEvery is how often a build tells how far it is.
 const progressEvery = 10 * time.Second
 
-// build makes the multi-call binary at the path. Of several processes one
-// builds and the others wait for it.
-func (s source) build(ctx context.Context, binary string, progress io.Writer) error {
+// Program is what is built.
+type Program struct {
+	// Name is for people, with the version.
+	Name string
+	// Dir is the module's directory, and Package what is built of it.
+	Dir, Package string
+	// Takes says how long that takes, for people.
+	Takes string
+	// Tags are build tags, with commas. LinkerFlags are those of -ldflags.
+	Tags, LinkerFlags string
+}
+
+// Build makes the program at the path unless it is there.
+func (p Program) Build(ctx context.Context, binary string, progress io.Writer) error {
 	dir := filepath.Dir(binary)
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return err
 	}
-	release, err := lockFile(ctx, filepath.Join(dir, "lock"), func() {
-		say(progress, "another process builds Kubernetes %s; waiting for it", s.version)
+	release, err := filelock.Wait(ctx, filepath.Join(dir, "lock"), func() {
+		say(progress, "another process builds %s; waiting for it", p.Name)
 	})
 	if err != nil {
 		return err
 	}
 	defer release()
-	if executable(binary) == nil {
+	if Executable(binary) == nil {
 		return nil
 	}
 	begun := time.Now()
-	say(progress, "building Kubernetes %s (once; about ten minutes on two cores)", s.version)
-	packages, err := s.packages(ctx)
+	say(progress, "building %s (once; %s on two cores)", p.Name, p.Takes)
+	packages, err := p.Packages(ctx)
 	if err != nil {
 		return err
 	}
 	temporary := binary + ".new"
-	if err := s.compile(ctx, temporary, packages, progress); err != nil {
+	if err := p.compile(ctx, temporary, packages, progress); err != nil {
 		return err
 	}
-	say(progress, "built Kubernetes %s in %s", s.version, time.Since(begun).Round(time.Second))
+	say(progress, "built %s in %s", p.Name, time.Since(begun).Round(time.Second))
 	return os.Rename(temporary, binary)
 }
 
-// packages counts what a build compiles at most.
-func (s source) packages(ctx context.Context) (int, error) {
-	command := s.goCommand(ctx, "list", "-mod=readonly", "-tags="+buildTags, "-deps", ".")
+// Packages counts what a build compiles at most.
+func (p Program) Packages(ctx context.Context) (int, error) {
+	command := p.goCommand(ctx, "list", "-mod=readonly", "-tags="+p.Tags, "-deps", p.Package)
 	var problems bytes.Buffer
 	command.Stderr = &problems
 	output, err := command.Output()
 	if err != nil {
-		return 0, fmt.Errorf("list the packages of %s: %w\n%s", s.dir, err, problems.String())
+		return 0, fmt.Errorf("list the packages of %s: %w\n%s", p.Dir, err, problems.String())
 	}
 	return bytes.Count(output, []byte("\n")), nil
 }
 
-const buildTags = "grpcnotrace,nokmem"
-
-func (s source) compile(ctx context.Context, output string, packages int, progress io.Writer) error {
-	command := s.goCommand(ctx, "build", "-v", "-mod=readonly", "-trimpath", "-tags="+buildTags,
-		"-ldflags", s.linkerFlags(), "-o", output, ".")
+func (p Program) compile(ctx context.Context, output string, packages int, progress io.Writer) error {
+	command := p.goCommand(ctx, "build", "-v", "-mod=readonly", "-trimpath", "-tags="+p.Tags,
+		"-ldflags", p.LinkerFlags, "-o", output, p.Package)
 	stderr, err := command.StderrPipe()
 	if err != nil {
 		return err
 	}
 	if err := command.Start(); err != nil {
-		return fmt.Errorf("run go, which builds Kubernetes: %w", err)
+		return fmt.Errorf("run go, which builds %s: %w", p.Name, err)
 	}
 	count := newCounter(packages, progress)
 	said := count.follow(stderr)
 	err = command.Wait()
 	count.stop()
 	if err != nil {
-		return errors.Join(ctx.Err(), fmt.Errorf("build Kubernetes in %s: %w\n%s", s.dir, err, said))
+		return errors.Join(ctx.Err(), fmt.Errorf("build %s in %s: %w\n%s", p.Name, p.Dir, err, said))
 	}
 	return nil
 }
 
-func (s source) goCommand(ctx context.Context, arguments ...string) *exec.Cmd {
+func (p Program) goCommand(ctx context.Context, arguments ...string) *exec.Cmd {
 	command := exec.CommandContext(ctx, "go", arguments...)
-	command.Dir = s.dir
+	command.Dir = p.Dir
 	// What the caller set for its own module has no place in this one.
 	command.Env = append(os.Environ(), "CGO_ENABLED=0", "GOFLAGS=", "GOWORK=off")
 	return command
-}
-
-// linkerFlags give the binary the version that it reports and that clients
-// compare theirs with. It is stamped by hand because the module is not
-// Kubernetes' own repository.
-func (s source) linkerFlags() string {
-	major, rest, _ := strings.Cut(strings.TrimPrefix(s.version, "v"), ".")
-	minor, _, _ := strings.Cut(rest, ".")
-	flags := []string{"-s", "-w"}
-	for _, variable := range []string{"k8s.io/component-base/version", "k8s.io/client-go/pkg/version"} {
-		flags = append(flags,
-			"-X", variable+".gitVersion="+s.version, "-X", variable+".gitMajor="+major,
-			"-X", variable+".gitMinor="+minor, "-X", variable+".gitTreeState=clean")
-	}
-	return strings.Join(flags, " ")
 }
 
 // counter tells how far a build is, by the packages that go names as it
@@ -165,4 +164,16 @@ func (c *counter) follow(output io.Reader) string {
 // say writes one line of progress. That nobody reads it stops no build.
 func say(progress io.Writer, format string, arguments ...any) {
 	_, _ = fmt.Fprintf(progress, format+"\n", arguments...)
+}
+
+// Executable is an error where a file is no program.
+func Executable(file string) error {
+	info, err := os.Stat(file)
+	if err != nil {
+		return err
+	}
+	if !info.Mode().IsRegular() || info.Mode().Perm()&0o111 == 0 {
+		return fmt.Errorf("%s is no executable file", file)
+	}
+	return nil
 }

@@ -1,0 +1,223 @@
+package fleet
+
+import (
+	"cmp"
+	"slices"
+	"strings"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"cloop.dev/cloop/apis/v1alpha1"
+)
+
+// ForeignSync is what applies ExecutorPools of a cluster in place of a PoolSync: a
+// Kustomization of Flux, or an Application of Argo CD.
+type ForeignSync struct {
+	ForeignReference
+	// Repository and Path are what it applies; of Flux the source, as "KIND
+	// NAMESPACE/NAME".
+	Repository, Path string
+	// LastAppliedRevision and LastAttemptedRevision are as its own status has them.
+	LastAppliedRevision, LastAttemptedRevision string
+	// Ready is True, False or Unknown.
+	Ready           metav1.ConditionStatus
+	Reason, Message string
+	Suspended       bool
+	// Substitute is what replaces variables; nil: nothing does.
+	Substitute *v1alpha1.Substitution
+	// Unrendered are its fields that change what the path renders, which is not
+	// known then.
+	Unrendered []string
+}
+
+// ForeignReference names a ForeignSync.
+type ForeignReference struct {
+	Kind, Namespace, Name string
+}
+
+func (r ForeignReference) String() string { return r.Kind + " " + r.Namespace + "/" + r.Name }
+
+// Kinds of a ForeignReference.
+const (
+	kindKustomization = "Kustomization"
+	kindApplication   = "Application"
+)
+
+// argoNamespace is where Argo CD is unless an Application says that it is elsewhere.
+const argoNamespace = "argocd"
+
+// ForeignKinds are the kinds of objects that a ForeignReference may name.
+func ForeignKinds() []schema.GroupVersionKind {
+	return []schema.GroupVersionKind{
+		ForeignReference{Kind: kindKustomization}.GroupVersionKind(),
+		ForeignReference{Kind: kindApplication}.GroupVersionKind(),
+	}
+}
+
+// GroupVersionKind is the one of the object itself.
+func (r ForeignReference) GroupVersionKind() schema.GroupVersionKind {
+	if r.Kind == kindApplication {
+		return schema.GroupVersionKind{Group: argoGroup, Version: "v1alpha1", Kind: r.Kind}
+	}
+	return schema.GroupVersionKind{Group: fluxGroup, Version: "v1", Kind: r.Kind}
+}
+
+// manager is the field manager that it applies with.
+func (r ForeignReference) manager() string {
+	if r.Kind == kindApplication {
+		return "argocd-controller"
+	}
+	return "kustomize-controller"
+}
+
+// AppliedBy is what an object says that it is applied by, other than a PoolSync; false
+// where it says nothing of that.
+func AppliedBy(obj *unstructured.Unstructured) (ForeignReference, bool) {
+	labels := obj.GetLabels()
+	if labels[v1alpha1.LabelPoolSyncName] != "" {
+		return ForeignReference{}, false
+	}
+	if name := labels[fluxGroup+"/name"]; name != "" {
+		return ForeignReference{kindKustomization, labels[fluxGroup+"/namespace"], name}, true
+	}
+	// "APPLICATION:GROUP/KIND:NAMESPACE/NAME", of an Application of another namespace
+	// "NAMESPACE_APPLICATION:…"; neither name has an underscore or a colon.
+	tracked, _, _ := strings.Cut(obj.GetAnnotations()["argocd.argoproj.io/tracking-id"], ":")
+	if tracked == "" {
+		return ForeignReference{}, false
+	}
+	namespace, name, elsewhere := strings.Cut(tracked, "_")
+	if !elsewhere {
+		namespace, name = argoNamespace, tracked
+	}
+	return ForeignReference{kindApplication, namespace, name}, true
+}
+
+// ForeignSyncOf reads a Kustomization or an Application.
+func ForeignSyncOf(obj *unstructured.Unstructured) ForeignSync {
+	sync := ForeignSync{
+		ForeignReference: ForeignReference{obj.GetKind(), obj.GetNamespace(), obj.GetName()},
+		Ready:            metav1.ConditionUnknown,
+	}
+	if obj.GetKind() == kindApplication {
+		sync.readArgo(obj)
+	} else {
+		sync.readFlux(obj)
+	}
+	return sync
+}
+
+func (f *ForeignSync) readFlux(obj *unstructured.Unstructured) {
+	f.Path = WithinRepository(textAt(obj, "spec", "path"))
+	f.Repository = textAt(obj, "spec", "sourceRef", "kind") + " " +
+		cmp.Or(textAt(obj, "spec", "sourceRef", "namespace"), f.Namespace) + "/" + textAt(obj, "spec", "sourceRef", "name")
+	f.LastAppliedRevision = textAt(obj, "status", "lastAppliedRevision")
+	f.LastAttemptedRevision = textAt(obj, "status", "lastAttemptedRevision")
+	f.Suspended, _, _ = unstructured.NestedBool(obj.Object, "spec", "suspend")
+	conditions, _, _ := unstructured.NestedSlice(obj.Object, "status", "conditions")
+	for _, each := range conditions {
+		condition := unstructured.Unstructured{}
+		condition.Object, _ = each.(map[string]any)
+		observed, there, _ := unstructured.NestedInt64(condition.Object, "observedGeneration")
+		// A condition that speaks of an older spec says nothing of this one.
+		if textAt(&condition, "type") == v1alpha1.ConditionReady && (!there || observed == obj.GetGeneration()) {
+			f.Ready = metav1.ConditionStatus(textAt(&condition, "status"))
+			f.Reason, f.Message = textAt(&condition, "reason"), textAt(&condition, "message")
+		}
+	}
+	f.Unrendered = alteredBy(obj)
+	if _, remote, _ := unstructured.NestedMap(obj.Object, "spec", "kubeConfig"); remote {
+		f.Unrendered = append(f.Unrendered, "kubeConfig")
+	}
+	f.Substitute = fluxSubstitution(obj)
+	if f.Substitute != nil && slices.ContainsFunc(f.Substitute.From, func(r v1alpha1.SubstituteReference) bool { return r.Kind != "ConfigMap" }) {
+		// No command reads a Secret that is not its own.
+		f.Unrendered = append(f.Unrendered, "postBuild.substituteFrom")
+	}
+}
+
+// fluxSubstitution is what a Kustomization replaces variables by.
+func fluxSubstitution(obj *unstructured.Unstructured) *v1alpha1.Substitution {
+	if _, substitutes, _ := unstructured.NestedMap(obj.Object, "spec", "postBuild"); !substitutes {
+		return nil
+	}
+	found := &v1alpha1.Substitution{}
+	found.Vars, _, _ = unstructured.NestedStringMap(obj.Object, "spec", "postBuild", "substitute")
+	from, _, _ := unstructured.NestedSlice(obj.Object, "spec", "postBuild", "substituteFrom")
+	for _, each := range from {
+		reference := unstructured.Unstructured{}
+		reference.Object, _ = each.(map[string]any)
+		optional, _, _ := unstructured.NestedBool(reference.Object, "optional")
+		found.From = append(found.From, v1alpha1.SubstituteReference{Kind: textAt(&reference, "kind"), Name: textAt(&reference, "name"), Optional: optional})
+	}
+	return found
+}
+
+func (f *ForeignSync) readArgo(obj *unstructured.Unstructured) {
+	f.Path = WithinRepository(textAt(obj, "spec", "source", "path"))
+	f.Repository = textAt(obj, "spec", "source", "repoURL")
+	health, synced := textAt(obj, "status", "health", "status"), textAt(obj, "status", "sync", "status")
+	phase := textAt(obj, "status", "operationState", "phase")
+	f.LastAttemptedRevision = cmp.Or(textAt(obj, "status", "operationState", "syncResult", "revision"), textAt(obj, "status", "sync", "revision"))
+	f.Suspended = health == "Suspended"
+	f.Message = cmp.Or(textAt(obj, "status", "health", "message"), textAt(obj, "status", "operationState", "message"))
+	if synced == "Synced" {
+		f.LastAppliedRevision = textAt(obj, "status", "sync", "revision")
+	} else if phase == "Succeeded" {
+		f.LastAppliedRevision = f.LastAttemptedRevision
+	}
+	switch {
+	case health == "Degraded" || phase == "Failed" || phase == "Error":
+		f.Ready = metav1.ConditionFalse
+		f.Reason = cmp.Or(map[bool]string{true: phase}[phase == "Failed" || phase == "Error"], health)
+	case synced == "Synced" && health == "Healthy":
+		f.Ready, f.Reason = metav1.ConditionTrue, synced
+	default:
+		f.Reason = synced
+	}
+	if several, _, _ := unstructured.NestedSlice(obj.Object, "spec", "sources"); len(several) > 0 {
+		f.Unrendered = append(f.Unrendered, "sources")
+	}
+	if changes, _, _ := unstructured.NestedMap(obj.Object, "spec", "source", "kustomize"); len(changes) > 0 {
+		f.Unrendered = append(f.Unrendered, "source.kustomize")
+	}
+}
+
+// foreignOf finds what applies an object in place of a PoolSync: what it says itself,
+// and of an object that is not in the cluster the only one there is.
+func (c *ClusterSurface) foreignOf(obj *unstructured.Unstructured) *ForeignSync {
+	reference, said := AppliedBy(obj)
+	for i := range c.Foreign {
+		if f := &c.Foreign[i]; said && f.ForeignReference == reference {
+			return f
+		}
+	}
+	if !said && len(c.Foreign) == 1 && len(c.Syncs) == 0 && obj.GetResourceVersion() == "" {
+		return &c.Foreign[0]
+	}
+	return nil
+}
+
+// cause says why the cluster differs from what is applied.
+func (f *ForeignSync) cause(revision string) string {
+	switch {
+	case sameRevision(f.LastAppliedRevision, revision):
+		return v1alpha1.DriftClusterEdited
+	case f.Suspended || f.Ready == metav1.ConditionFalse:
+		return v1alpha1.DriftCommitNotApplied
+	}
+	return v1alpha1.DriftConverging
+}
+
+// alteredBy are the fields by which a Kustomization changes the specs that its path
+// renders. Labels and annotations that are not ours are compared nowhere.
+func alteredBy(obj *unstructured.Unstructured) (set []string) {
+	for _, name := range alterations {
+		if value, _, _ := unstructured.NestedFieldNoCopy(obj.Object, "spec", name); name != "commonMetadata" && !isEmpty(value) {
+			set = append(set, name)
+		}
+	}
+	return set
+}
