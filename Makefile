@@ -46,6 +46,7 @@ lint: ## Run gofmt, go vet and the linters
 	@unformatted=$$($(GOFMT) -l $$(git ls-files -co --exclude-standard '*.go')); \
 	if [ -n "$$unformatted" ]; then echo "not formatted (make fmt does it):"; echo "$$unformatted"; exit 1; fi
 	@$(GO) vet ./...
+	@$(GO) vet -tags=flux ./e2e
 	@$(TOOL) golangci-lint run --allow-parallel-runners ./...
 
 .PHONY: alerts
@@ -62,7 +63,7 @@ e2e: ## Run only the tests of the whole system
 
 .PHONY: flux
 flux: ## Run examples/flux with Flux's own controllers (built once, some twenty minutes on two cores)
-	@CLOOP_TEST_FLUX=yes $(GO) test -run=TestFlux -count=1 -timeout=60m $(TEST_FLAGS) ./e2e
+	@$(GO) test -tags=flux -run=TestFlux -count=1 -timeout=60m $(TEST_FLAGS) ./e2e
 
 .PHONY: bench
 bench: ## Measure the figures of docs/performance.md

@@ -1,3 +1,5 @@
+//go:build flux
+
 package e2e
 
 import (
@@ -31,10 +33,8 @@ type besideFlux struct {
 
 // TestFlux has Flux's own controllers apply examples/flux to a whole system: the hub
 // serves what Flux applies, and cloop says what Flux has applied and who changed it.
+// `make flux` runs it: it needs Flux's programs.
 func TestFlux(t *testing.T) {
-	if os.Getenv(flux.EnvTest) == "" {
-		t.Skip("needs Flux's controllers: make flux")
-	}
 	programs, err := flux.Find(t.Context(), "..", os.Stderr)
 	if err != nil {
 		t.Fatal(err)

@@ -20,14 +20,9 @@ import (
 	"cloop.dev/cloop/internal/gobuild"
 )
 
-// Environment variables.
-const (
-	// Env names a directory with finished programs, source-controller and
-	// kustomize-controller.
-	Env = "CLOOP_FLUX"
-	// EnvTest has the tests run that need them; benchmarks always do.
-	EnvTest = "CLOOP_TEST_FLUX"
-)
+// Env names a directory with finished programs, source-controller and
+// kustomize-controller.
+const Env = "CLOOP_FLUX"
 
 // Names of the programs.
 const (

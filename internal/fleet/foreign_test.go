@@ -91,7 +91,7 @@ func TestDriftBesideFlux(t *testing.T) {
 		in.Clusters[0].Foreign = []fleet.ForeignSync{fleet.ForeignSyncOf(object(t, kustomizationOfFlux))}
 		in.Clusters[0].Live[0].SetLabels(map[string]string{"kustomize.toolkit.fluxcd.io/name": "fleet", "kustomize.toolkit.fluxcd.io/namespace": "flux-system"})
 		in.Clusters[0].Live[0].SetManagedFields([]metav1.ManagedFieldsEntry{{
-			Manager: "kustomize-controller", Operation: "Apply", FieldsType: "FieldsV1", FieldsV1: &metav1.FieldsV1{Raw: []byte(`{"f:spec":{"f:maxRunners":{}}}`)},
+			Manager: "kustomize-controller", Operation: "Apply", FieldsType: "FieldsV1", FieldsV1: metav1.NewFieldsV1(`{"f:spec":{"f:maxRunners":{}}}`),
 		}})
 		test.change(&in)
 		report := fleet.Drift(in)
