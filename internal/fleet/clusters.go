@@ -7,26 +7,30 @@ import (
 )
 
 // clusterOf is equal for files that are for one cluster though nothing of the
-// repository applies them: those of a directory at or below clusters/NAME, and else
-// each by itself. Files beside each other elsewhere may be for a cluster each.
-func clusterOf(file string) string {
+// repository applies them: those of a directory at or below clusters/NAME; known is
+// false for others. Those may be collections for several, even one file.
+func clusterOf(file string) (cluster string, known bool) {
 	dir := path.Dir(file)
 	for at := dir; at != "."; at = path.Dir(at) {
 		if path.Base(path.Dir(at)) == "clusters" {
-			return dir
+			return dir, true
 		}
 	}
-	return file
+	return "", false
 }
 
 // byCluster divides what nothing of the repository applies.
 func byCluster(syncs []*facts) (divided [][]*facts) {
 	index := map[string]int{}
 	for _, f := range syncs {
-		at, known := index[clusterOf(f.file)]
+		cluster, known := clusterOf(f.file)
 		if !known {
+			continue
+		}
+		at, met := index[cluster]
+		if !met {
 			at = len(divided)
-			index[clusterOf(f.file)], divided = at, append(divided, nil)
+			index[cluster], divided = at, append(divided, nil)
 		}
 		divided[at] = append(divided[at], f)
 	}
