@@ -21,6 +21,7 @@ func TestIdleSyncHardlyAsksAndNeverWrites(t *testing.T) {
 	s.sync()
 	before := len(requestsBy(t, s.agent()))
 	const idle = 4 * time.Second
+	started := time.Now()
 	time.Sleep(idle)
 	after := requestsBy(t, s.agent())[before:]
 	passes := 0
@@ -35,9 +36,9 @@ func TestIdleSyncHardlyAsksAndNeverWrites(t *testing.T) {
 			t.Errorf("an idle sync asked for %s", request)
 		}
 	}
-	// A tenth sooner and later is the jitter.
-	if most := 6; passes < 2 || passes > most || len(after) > 3*most {
-		t.Errorf("%d passes in %s: %s", passes, idle, strings.Join(after, "\n"))
+	// A tenth sooner and later is the jitter; the machine may have slept longer.
+	if most := int(time.Since(started)/(900*time.Millisecond)) + 2; passes < 2 || passes > most || len(after) > 3*most {
+		t.Errorf("%d passes in %s: %s", passes, time.Since(started), strings.Join(after, "\n"))
 	}
 }
 
