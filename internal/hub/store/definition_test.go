@@ -317,11 +317,12 @@ func testOtherChangesComeBetweenDocuments(t *testing.T) {
 	}()
 	_, err := w.s.ApplyDocuments(ctx, "fleet", hubv1.Ceiling{}, documents)
 	check(t, <-first)
-	if err == nil {
+	switch {
+	case err == nil:
 		t.Log("the sync was done first")
-	} else if !errors.Is(err, context.Canceled) {
+	case !errors.Is(err, context.Canceled):
 		t.Fatal(err)
-	} else {
+	default:
 		// The last part may have been done when its end was told.
 		pools, err := w.s.ListPools(background, true)
 		check(t, err)
