@@ -167,7 +167,9 @@ func (a *alteration) write(b *builder, dir, file string, data []byte) ([]byte, *
 			g.set(set[1], g.scalar(text, at, false), at)
 		}
 	}
-	g.lists(b, dir)
+	if g.lists(b, dir); g.wrong {
+		return nil, nil
+	}
 	var out bytes.Buffer
 	encoder := yaml.NewEncoder(&out)
 	encoder.SetIndent(2)
@@ -193,6 +195,8 @@ type graft struct {
 	top  *yaml.Node
 	// from: node → where it comes from.
 	from map[*yaml.Node]origin
+	// wrong: a field of the kustomization that is to have more is no list.
+	wrong bool
 }
 
 // origin is the place of a node. A text that is a block there begins a line below, and
@@ -301,9 +305,14 @@ func (g *graft) set(name string, value *yaml.Node, at placed) {
 
 // list is a field of the kustomization that is one.
 func (g *graft) list(name string, at placed) *yaml.Node {
-	if i := g.field(name); i >= 0 && g.top.Content[i+1].Kind == yaml.SequenceNode {
-		g.top.Style, g.top.Content[i+1].Style = 0, 0
-		return g.top.Content[i+1]
+	if i := g.field(name); i >= 0 {
+		switch there := g.top.Content[i+1]; {
+		case there.Kind == yaml.SequenceNode:
+			g.top.Style, there.Style = 0, 0
+			return there
+		case there.Tag != "!!null":
+			g.wrong = true
+		}
 	}
 	list := &yaml.Node{Kind: yaml.SequenceNode, Tag: "!!seq"}
 	g.from[list] = origin{placed: at}

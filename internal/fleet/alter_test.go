@@ -60,6 +60,10 @@ func TestPlacesInWhatFluxChanges(t *testing.T) {
 		"of what it applies": {with(altered("  prune: true\n", map[string]string{"flux/kustomization.yaml": "resources: [eu.yaml]\n"}),
 			map[string]string{"boot/all.yaml": strings.NewReplacer("name: eu", "name: all", "./clusters/eu", "./flux").Replace(fluxHead) + "  patches:\n  - target: {kind: Kustomization}\n    patch: |\n      - {op: add, path: /spec/targetNamespace, value: Pools}\n"}),
 			[]string{"metadata boot/all.yaml:9:9 metadata.namespace"}},
+		"beside what is no list": {altered("  patches:\n  - target: {kind: ExecutorPool}\n    patch: '- {op: replace, path: /spec/maxRunners, value: 8}'\n", map[string]string{"clusters/eu/kustomization.yaml": "resources: [gpu.yaml]\npatches: 3\n"}),
+			[]string{"build clusters/eu/kustomization.yaml:2:10"}},
+		"beside nothing": {altered("  patches:\n  - target: {kind: ExecutorPool}\n    patch: '- {op: replace, path: /spec/maxRunners, value: lots}'\n", map[string]string{"clusters/eu/kustomization.yaml": "resources: [gpu.yaml]\npatches:\n"}),
+			[]string{"schema flux/eu.yaml:8:5 spec.maxRunners"}},
 		"two ways": {altered("  targetNamespace: a\n", map[string]string{"other/us.yaml": strings.Replace(fluxHead, "name: eu", "name: us", 1) + "  targetNamespace: b\n  patches:\n  - target: {kind: ExecutorPool}\n    patch: '- {op: replace, path: /spec/maxRunners, value: lots}'\n"}),
 			[]string{"schema other/us.yaml:9:5 spec.maxRunners"}},
 	} {
