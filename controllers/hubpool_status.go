@@ -170,7 +170,7 @@ func (p *hubPoolPass) observed() []finding {
 	for _, d := range diffs {
 		e := p.entry(d.Path, v1alpha1.DriftCommitNotApplied)
 		e.Git, e.Hub, e.Manager = asJSON(d.Want), asJSON(d.Have), shorten(secret.Redact(d.Manager), maxDriftManager)
-		e.Outcome, e.Message = v1alpha1.OutcomeObserved, observedMessage
+		e.Outcome, e.Message = v1alpha1.OutcomeObserved, fleet.ObservedMessage
 		found = append(found, finding{DriftEntry: e})
 	}
 	return found

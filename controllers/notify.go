@@ -20,6 +20,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/tools/record"
 	"k8s.io/client-go/tools/reference"
+	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	logf "sigs.k8s.io/controller-runtime/pkg/log"
 
@@ -125,7 +126,7 @@ func (p *poster) send(ctx context.Context, log logr.Logger, event *eventv1.Event
 	}
 	result := "dropped"
 	for failures := range postTries {
-		if failures > 0 && !sleep(ctx, retry.Spread(retry.After(failures-1, p.first, postLast))) {
+		if failures > 0 && !retry.Sleep(ctx, clock.RealClock{}, retry.Spread(retry.After(failures-1, p.first, postLast))) {
 			return well
 		}
 		var again bool
@@ -164,17 +165,6 @@ func (p *poster) post(ctx context.Context, body []byte) (again bool, err error) 
 		return false, nil
 	default:
 		return code >= 500, fmt.Errorf("it answers %s", response.Status)
-	}
-}
-
-func sleep(ctx context.Context, wait time.Duration) bool {
-	timer := time.NewTimer(wait)
-	defer timer.Stop()
-	select {
-	case <-ctx.Done():
-		return false
-	case <-timer.C:
-		return true
 	}
 }
 

@@ -77,15 +77,12 @@ func (p *syncPass) findings() []finding {
 	return found
 }
 
-// observedMessage is of what a document only observes.
-const observedMessage = "the document has the annotation " + v1alpha1.AnnotationObserve + ": it is only compared"
-
 // outcome is what becomes of the differences of an object, and why.
 func (p *syncPass) outcome(s *sight) (outcome, message string) {
 	report := p.sync.Spec.Drift.Mode == v1alpha1.DriftReport
 	switch {
 	case s.observed:
-		return v1alpha1.OutcomeObserved, observedMessage
+		return v1alpha1.OutcomeObserved, fleet.ObservedMessage
 	case s.applied:
 		return v1alpha1.OutcomeCorrected, "Git's value was put back"
 	case s.leaving():

@@ -10,6 +10,7 @@ import (
 	"cloop.dev/cloop/apis/hubv1"
 	"cloop.dev/cloop/internal/agent/supervisor"
 	"cloop.dev/cloop/internal/hubclient"
+	"cloop.dev/cloop/internal/retry"
 )
 
 // moment is a point in time on both of the agent's clocks: its own, and the
@@ -92,7 +93,7 @@ func (l *lease) guard(ctx context.Context, clk clock.Clock, fenced, over chan<- 
 			// Contact may come back; look again soon.
 			left = l.life / 10
 		}
-		if !sleep(ctx, clk, left) {
+		if !retry.Sleep(ctx, clk, left) {
 			return
 		}
 	}
@@ -104,7 +105,7 @@ func (l *lease) guard(ctx context.Context, clk clock.Clock, fenced, over chan<- 
 func (r *runner) beat(ctx context.Context, states chan<- hubv1.RunnerState, ended chan<- error) {
 	var backoff hubclient.Backoff
 	for pause := r.heartbeat; ; {
-		if !sleep(ctx, r.clock, pause) {
+		if !retry.Sleep(ctx, r.clock, pause) {
 			return
 		}
 		sent := momentOf(r.clock)
@@ -190,7 +191,7 @@ func (r *runner) watch(ctx context.Context, snapshots chan<- hubv1.RunnerSnapsho
 				r.log.Info("the watch ended, connecting again", "error", err)
 			}
 		}
-		if !sleep(ctx, r.clock, backoff.Next()) {
+		if !retry.Sleep(ctx, r.clock, backoff.Next()) {
 			return
 		}
 	}

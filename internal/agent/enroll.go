@@ -9,6 +9,7 @@ import (
 
 	"cloop.dev/cloop/apis/hubv1"
 	"cloop.dev/cloop/internal/hubclient"
+	"cloop.dev/cloop/internal/retry"
 	"cloop.dev/cloop/internal/secret"
 )
 
@@ -67,7 +68,7 @@ func enroll(ctx context.Context, o Options, h hub, token secret.String) (enrolle
 		}
 		pause := backoff.Next()
 		o.Log.Warn("enrolling failed, trying again", "runner", o.Name, "pause", pause, "error", err)
-		if !sleep(ctx, o.Clock, pause) {
+		if !retry.Sleep(ctx, o.Clock, pause) {
 			return enrolled{}, &report{Outcome: OutcomeStopped, Reason: "told to end before the runner was enrolled"}
 		}
 	}

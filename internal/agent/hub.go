@@ -5,9 +5,6 @@ import (
 	"errors"
 	"iter"
 	"net/http"
-	"time"
-
-	"k8s.io/utils/clock"
 
 	"cloop.dev/cloop/apis/hubv1"
 	"cloop.dev/cloop/internal/hubclient"
@@ -51,17 +48,4 @@ func refusal(err error) (*hubv1.Problem, bool) {
 func sessionEnded(err error) bool {
 	problem, refused := refusal(err)
 	return refused && (problem.Status == http.StatusUnauthorized || problem.Code == hubv1.CodeRunnerRetired)
-}
-
-// sleep waits on the injected clock and says whether the time passed before
-// the context ended.
-func sleep(ctx context.Context, clk clock.Clock, pause time.Duration) bool {
-	timer := clk.NewTimer(pause)
-	defer timer.Stop()
-	select {
-	case <-timer.C():
-		return true
-	case <-ctx.Done():
-		return false
-	}
 }

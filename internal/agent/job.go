@@ -11,6 +11,7 @@ import (
 	"cloop.dev/cloop/apis/hubv1"
 	"cloop.dev/cloop/internal/agent/supervisor"
 	"cloop.dev/cloop/internal/hubclient"
+	"cloop.dev/cloop/internal/retry"
 )
 
 // stop says why a run is to end before its command does. A later one in this
@@ -233,7 +234,7 @@ func (r *runner) persist(ctx context.Context, what string, try func(context.Cont
 		if backoff == (hubclient.Backoff{}) {
 			r.log.Warn("the hub is not reachable, trying again", "what", what, "error", err)
 		}
-		if !sleep(ctx, r.clock, min(backoff.Next(), r.heartbeat)) {
+		if !retry.Sleep(ctx, r.clock, min(backoff.Next(), r.heartbeat)) {
 			return fmt.Errorf("%s: %w", what, ctx.Err())
 		}
 	}

@@ -9,6 +9,7 @@ import (
 
 	"cloop.dev/cloop/apis/hubv1"
 	"cloop.dev/cloop/internal/hubclient"
+	"cloop.dev/cloop/internal/retry"
 )
 
 // How the log is cut into appends: the first bytes at once, then what came
@@ -85,7 +86,7 @@ func (s *sender) send(ctx context.Context) error {
 		if s.lease.over() {
 			return fmt.Errorf("append to the log: %w: %w", errLeaseOver, err)
 		}
-		if !sleep(ctx, s.clock, min(backoff.Next(), s.heartbeat)) {
+		if !retry.Sleep(ctx, s.clock, min(backoff.Next(), s.heartbeat)) {
 			return ctx.Err()
 		}
 	}

@@ -32,22 +32,28 @@ type alteration struct {
 
 // alterationOf is that of a Kustomization; nil where it has none of the fields.
 func (o *renderedObject) alterationOf() *alteration {
-	spec, _, _ := unstructured.NestedMap(o.Object.Object, "spec")
-	said := map[string]any{}
-	for _, name := range append(slices.Clone(alterations), "ignoreMissingComponents") {
-		if value := spec[name]; !isEmpty(value) {
-			said[name] = value
-		}
-	}
-	delete(said, "ignoreMissingComponents")
-	if len(said) == 0 {
+	names := alteredBy(o.Object)
+	if len(names) == 0 {
 		return nil
 	}
-	said["ignoreMissingComponents"] = spec["ignoreMissingComponents"]
+	said := map[string]any{}
+	for _, name := range append(names, "ignoreMissingComponents") {
+		said[name], _, _ = unstructured.NestedFieldNoCopy(o.Object.Object, "spec", name)
+	}
 	by := *o
 	// What comes from JSON always encodes.
 	text, _ := json.Marshal(said)
 	return &alteration{by: &by, spec: said, digest: string(text)}
+}
+
+// alteredBy are the fields by which a Kustomization changes what its path renders.
+func alteredBy(obj *unstructured.Unstructured) (set []string) {
+	for _, name := range alterations {
+		if value, _, _ := unstructured.NestedFieldNoCopy(obj.Object, "spec", name); !isEmpty(value) {
+			set = append(set, name)
+		}
+	}
+	return set
 }
 
 func isEmpty(value any) bool {

@@ -1,7 +1,6 @@
 package fleet
 
 import (
-	"fmt"
 	"strings"
 
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -32,11 +31,14 @@ func (f *FieldDrift) explain(cause string) {
 	f.Cause, f.Outcome, f.Message = cause, causeOutcomes[cause][0], causeOutcomes[cause][1]
 }
 
+// ObservedMessage says why a difference of what a document only observes stays.
+const ObservedMessage = "the document has the annotation " + v1alpha1.AnnotationObserve + ": it is only compared"
+
 // observed says of a field of a document that is only compared that it is.
 func (f *FieldDrift) observed(want metav1.Object) {
 	if ToObserve(want) {
 		f.Cause, f.Outcome = v1alpha1.DriftCommitNotApplied, v1alpha1.OutcomeObserved
-		f.Message = fmt.Sprintf("the document has the annotation %s: it is only compared", v1alpha1.AnnotationObserve)
+		f.Message = ObservedMessage
 	}
 }
 

@@ -127,7 +127,8 @@ func (f *ForeignSync) readFlux(obj *unstructured.Unstructured) {
 			f.Reason, f.Message = textAt(&condition, "reason"), textAt(&condition, "message")
 		}
 	}
-	f.Unrendered = alteredBy(obj)
+	// Labels and annotations that are not ours are compared nowhere.
+	f.Unrendered = slices.DeleteFunc(alteredBy(obj), func(name string) bool { return name == "commonMetadata" })
 	if _, remote, _ := unstructured.NestedMap(obj.Object, "spec", "kubeConfig"); remote {
 		f.Unrendered = append(f.Unrendered, "kubeConfig")
 	}
@@ -209,15 +210,4 @@ func (f *ForeignSync) cause(revision string) string {
 		return v1alpha1.DriftCommitNotApplied
 	}
 	return v1alpha1.DriftConverging
-}
-
-// alteredBy are the fields by which a Kustomization changes the specs that its path
-// renders. Labels and annotations that are not ours are compared nowhere.
-func alteredBy(obj *unstructured.Unstructured) (set []string) {
-	for _, name := range alterations {
-		if value, _, _ := unstructured.NestedFieldNoCopy(obj.Object, "spec", name); name != "commonMetadata" && !isEmpty(value) {
-			set = append(set, name)
-		}
-	}
-	return set
 }

@@ -17,6 +17,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"k8s.io/utils/clock"
+
 	"cloop.dev/cloop/apis/hubv1"
 	"cloop.dev/cloop/internal/retry"
 	"cloop.dev/cloop/internal/secret"
@@ -289,7 +291,7 @@ func (c *Client) do(ctx context.Context, in call, out any) error {
 			return err // what the key had made would have been the answer
 		case definite(err):
 			return unknownOutcome{err}
-		case unknown && in.again(ctx) && failures+1 < c.retry.Tries && pause(ctx, retry.Spread(retry.After(failures, c.retry.First, c.retry.Last))):
+		case unknown && in.again(ctx) && failures+1 < c.retry.Tries && retry.Sleep(ctx, clock.RealClock{}, retry.Spread(retry.After(failures, c.retry.First, c.retry.Last))):
 		case unknown:
 			return unknownOutcome{err}
 		default:
@@ -331,18 +333,6 @@ func maybeMade(in call, err error) bool {
 	}
 	var dial *net.OpError
 	return !errors.As(err, &dial) || dial.Op != "dial" // else the hub never heard of it
-}
-
-// pause says whether the wait went by before the context ended.
-func pause(ctx context.Context, wait time.Duration) bool {
-	timer := time.NewTimer(wait)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return true
-	case <-ctx.Done():
-		return false
-	}
 }
 
 // once is one try of do.
