@@ -27,6 +27,8 @@ import (
 // nothing; one without values still takes the defaults that the text gives.
 type Variables struct {
 	values map[string]variable
+	// refused: name → why what is given for it is no value.
+	refused map[string]refusal
 	// roots: path → values that win over the others in what it renders.
 	roots map[string]*Variables
 }
@@ -37,6 +39,9 @@ type variable struct {
 	text string
 	at   placed
 }
+
+// refusal says why something is no value, and what to do.
+type refusal struct{ why, remedy string }
 
 // maxValue bounds one value, in bytes, as the kind PoolSync does.
 const maxValue = 4096
@@ -65,8 +70,12 @@ func (v *Variables) set(name, text string, at placed) error {
 	case len(text) > maxValue:
 		return fmt.Errorf("the value of %s is longer than %d bytes: shorten it", name, maxValue)
 	}
-	v.values[name] = variable{strings.ReplaceAll(text, "\n", ""), at}
+	v.put(name, text, at)
 	return nil
+}
+
+func (v *Variables) put(name, text string, at placed) {
+	v.values[name] = variable{strings.ReplaceAll(text, "\n", ""), at}
 }
 
 // Over returns variables whose values win over those of others.
@@ -74,9 +83,11 @@ func (v *Variables) Over(others *Variables) *Variables {
 	if others == nil {
 		return v
 	}
-	all := &Variables{values: map[string]variable{}}
+	all := &Variables{values: map[string]variable{}, refused: map[string]refusal{}}
 	maps.Copy(all.values, others.values)
 	maps.Copy(all.values, v.values)
+	maps.Copy(all.refused, others.refused)
+	maps.Copy(all.refused, v.refused)
 	for _, one := range []*Variables{others, v} {
 		for root, values := range one.roots {
 			all = all.With(root, values)
@@ -88,9 +99,10 @@ func (v *Variables) Over(others *Variables) *Variables {
 // With returns variables with values that hold in one root alone, a path relative
 // to the repository's, and win over the others there.
 func (v *Variables) With(root string, values *Variables) *Variables {
-	all := &Variables{values: map[string]variable{}, roots: map[string]*Variables{}}
+	all := &Variables{values: map[string]variable{}, refused: map[string]refusal{}, roots: map[string]*Variables{}}
 	if v != nil {
 		maps.Copy(all.values, v.values)
+		maps.Copy(all.refused, v.refused)
 		maps.Copy(all.roots, v.roots)
 	}
 	all.roots[root] = values.Over(all.roots[root])
@@ -102,7 +114,7 @@ func (v *Variables) in(root string) *Variables {
 	if v == nil || v.roots[root] == nil {
 		return v
 	}
-	return v.roots[root].Over(&Variables{values: v.values})
+	return v.roots[root].Over(&Variables{values: v.values, refused: v.refused})
 }
 
 // VariablesOf are the variables of a PoolSync; nil where it replaces nothing.
@@ -285,7 +297,7 @@ func (o *renderedObject) unresolved(v *Variables) []schemas.Problem {
 		for _, name := range v.missing(tree.Root) {
 			if key := [2]string{pointer, name}; !seen[key] {
 				seen[key] = true
-				problems = append(problems, o.locate(o.about(RuleUnresolvedVariable, path, "${"+name+"} has no value")))
+				problems = append(problems, o.locate(v.valueless(name, o.about(RuleUnresolvedVariable, path, "${"+name+"} has no value"))))
 			}
 		}
 	})
@@ -293,6 +305,23 @@ func (o *renderedObject) unresolved(v *Variables) []schemas.Problem {
 		return cmp.Or(cmp.Compare(a.Path, b.Path), cmp.Compare(a.Message, b.Message))
 	})
 	return problems
+}
+
+// yamlWord is what YAML 1.1, as Kubernetes reads it, takes for a boolean or null where
+// it is not in quotes.
+var yamlWord = regexp.MustCompile(`^(?i:y|yes|on|n|no|off|true|false|null)$`)
+
+// valueless tells a problem with a variable without a value why it has none, where
+// somebody meant to give one.
+func (v *Variables) valueless(name string, problem schemas.Problem) schemas.Problem {
+	switch refused := v.refused[name]; {
+	case refused.why != "":
+		problem.Message += ": " + refused.why
+		problem.Hint = refused.remedy
+	case yamlWord.MatchString(name):
+		problem.Hint = fmt.Sprintf("write the name in quotes where it is set, %q: …, since YAML reads it as another word without them, or give it another; %s", name, problem.Hint)
+	}
+	return problem
 }
 
 // missing are the variables of a text without a value and without a default.

@@ -15,6 +15,7 @@ import (
 
 	"cloop.dev/cloop/apis/v1alpha1"
 	"cloop.dev/cloop/internal/fleet"
+	"cloop.dev/cloop/schemas"
 )
 
 // varied is sound with variables in the base and the overlay, and a PoolSync
@@ -279,6 +280,39 @@ func TestHalvesThatAreNotJudgedAreNotMissed(t *testing.T) {
 			}
 			if !slices.Equal(got, test.want) || report.Unresolved() != 1 {
 				t.Errorf("%q, want %q: %v", got, test.want, report.Problems)
+			}
+		})
+	}
+}
+
+// What somebody meant to give and what is no value is told where it is missed.
+func TestAVariableWithoutAValueSaysWhatWasGiven(t *testing.T) {
+	flux := func(values string) string {
+		return "apiVersion: kustomize.toolkit.fluxcd.io/v1\nkind: Kustomization\nmetadata: {name: eu, namespace: flux-system}\nspec:\n  path: ./clusters/eu\n  postBuild:\n    substitute:\n" + values
+	}
+	long := strings.Repeat("1", 5_000)
+	for name, test := range map[string]struct {
+		name, sync    string
+		message, hint string
+	}{
+		"a number":              {"MAX", flux("      REGION: eu\n      MAX: 3\n"), "${MAX} has no value: MAX in spec.postBuild.substitute of Kustomization flux-system/eu is no text (syncs/all.yaml:9)", "write it in quotes"},
+		"a word that YAML has":  {"YES", flux("      REGION: eu\n      YES: a\n"), "${YES} has no value", `write the name in quotes where it is set, "YES": …`},
+		"longer than a sync's":  {"MAX", poolSync("eu", "clusters/eu", "  substitute: {vars: {REGION: eu, MAX: \""+long+"\"}}\n"), "${MAX} has no value: the value of MAX is longer than 4096 bytes: shorten it", "correct it at syncs/all.yaml:"},
+		"as long in Flux's own": {"MAX", flux("      REGION: eu\n      MAX: \"" + long + "\"\n"), "", ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			files := varied(test.sync)
+			files["clusters/eu/larger.yaml"] = strings.Replace(files["clusters/eu/larger.yaml"], "${MAX}", "${"+test.name+"}", 1)
+			report, err := fleet.Checking{Validator: validator(t)}.Check(t.Context(), repo(t, files))
+			if err != nil {
+				t.Fatal(err)
+			}
+			at := slices.IndexFunc(report.Problems, func(p schemas.Problem) bool { return p.Rule == fleet.RuleUnresolvedVariable })
+			switch {
+			case test.message == "" && at >= 0:
+				t.Errorf("%+v", report.Problems[at])
+			case test.message != "" && (at < 0 || report.Problems[at].Message != test.message || !strings.HasPrefix(report.Problems[at].Hint, test.hint)):
+				t.Errorf("%+v\nwant %q, %q", report.Problems, test.message, test.hint)
 			}
 		})
 	}

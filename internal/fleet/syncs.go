@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"cmp"
 	"context"
+	"fmt"
 	"maps"
 	"path"
 	"path/filepath"
@@ -275,15 +276,34 @@ func (o *renderedObject) applier(others []applier, in string) []applier {
 		found.alteration = o.alterationOf()
 	}
 	if _, substitutes, _ := unstructured.NestedMap(obj.Object, from...); substitutes {
-		found.variables = &Variables{values: map[string]variable{}}
-		texts, _, _ := unstructured.NestedStringMap(obj.Object, values...)
-		for name, text := range texts {
-			at := o.locate(schemas.Problem{Path: strings.Join(values, ".") + "." + name})
-			// The kind's own rules report what is no name and no value.
-			_ = found.variables.set(name, text, placed{file: at.File, line: int32(at.Line), column: int32(at.Column)})
-		}
+		found.variables = o.given(values, found.sync)
 	}
 	return append(others, found)
+}
+
+// given are the variables in a field of an applier, each with its place. The kind's
+// own rules report what is no name and no value of a PoolSync's; what is none in a
+// Kustomization of Flux is told where it is missed, and its values have no bound.
+func (o *renderedObject) given(field []string, sync bool) *Variables {
+	v := &Variables{values: map[string]variable{}, refused: map[string]refusal{}}
+	all, _, _ := unstructured.NestedFieldNoCopy(o.Object.Object, field...)
+	fields, _ := all.(map[string]any)
+	for name, value := range fields {
+		at := o.locate(schemas.Problem{Path: strings.Join(field, ".") + "." + name})
+		place := placed{file: at.File, line: int32(at.Line), column: int32(at.Column)}
+		text, isText := value.(string)
+		switch {
+		case !isText:
+			v.refused[name] = refusal{fmt.Sprintf("%s in %s of %s is no text (%s:%d)", name, strings.Join(field, "."), describe(o.Object), at.File, at.Line), "write it in quotes"}
+		case sync:
+			if err := v.set(name, text, place); err != nil {
+				v.refused[name] = refusal{err.Error(), fmt.Sprintf("correct it at %s:%d", at.File, at.Line)}
+			}
+		default:
+			v.put(name, text, place)
+		}
+	}
+	return v
 }
 
 // appliesPath says whether one of the appliers names a path.
