@@ -10,7 +10,6 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -24,13 +23,10 @@ import (
 	"cloop.dev/cloop/internal/fleet"
 )
 
-// fluxSources is the API of Flux's sources.
-var fluxSources = schema.GroupVersion{Group: "source.toolkit.fluxcd.io", Version: "v1"}
-
 // fluxSource is an empty source of a kind.
 func fluxSource(kind string) *unstructured.Unstructured {
 	object := &unstructured.Unstructured{}
-	object.SetGroupVersionKind(fluxSources.WithKind(kind))
+	object.SetGroupVersionKind(v1alpha1.FluxSources.WithKind(kind))
 	return object
 }
 
@@ -150,11 +146,11 @@ func (w *sourceWatches) watch(kind, namespace string) error {
 	if w.watched[key] {
 		return nil
 	}
-	gvk := fluxSources.WithKind(kind)
+	gvk := v1alpha1.FluxSources.WithKind(kind)
 	if _, err := w.mgr.GetRESTMapper().RESTMapping(gvk.GroupKind(), gvk.Version); meta.IsNoMatchError(err) {
-		return fmt.Errorf("the cluster has no %s of %s: install Flux's source-controller, or write spec.source", kind, fluxSources)
+		return fmt.Errorf("the cluster has no %s of %s: install Flux's source-controller, or write spec.source", kind, v1alpha1.FluxSources)
 	} else if err != nil {
-		return fmt.Errorf("look for %s of %s: %w", kind, fluxSources, err)
+		return fmt.Errorf("look for %s of %s: %w", kind, v1alpha1.FluxSources, err)
 	}
 	known := w.caches[namespace]
 	if known == nil {

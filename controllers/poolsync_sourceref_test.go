@@ -39,14 +39,14 @@ func newFluxStage(t *testing.T) *fluxStage {
 // define gives the cluster a kind of Flux's, with as much of it as matters.
 func (f *fluxStage) define(kind, plural string) {
 	f.t.Helper()
-	name := plural + "." + fluxSources.Group
+	name := plural + "." + v1alpha1.FluxSources.Group
 	definition := &unstructured.Unstructured{Object: map[string]any{
 		"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition", "metadata": map[string]any{"name": name},
 		"spec": map[string]any{
-			"group": fluxSources.Group, "scope": "Namespaced",
+			"group": v1alpha1.FluxSources.Group, "scope": "Namespaced",
 			"names": map[string]any{"kind": kind, "plural": plural, "singular": strings.ToLower(kind), "listKind": kind + "List"},
 			"versions": []any{map[string]any{
-				"name": fluxSources.Version, "served": true, "storage": true, "subresources": map[string]any{"status": map[string]any{}},
+				"name": v1alpha1.FluxSources.Version, "served": true, "storage": true, "subresources": map[string]any{"status": map[string]any{}},
 				"schema": map[string]any{"openAPIV3Schema": map[string]any{"type": "object", "x-kubernetes-preserve-unknown-fields": true}},
 			}},
 		},
@@ -56,7 +56,7 @@ func (f *fluxStage) define(kind, plural string) {
 	}
 	f.until("the cluster has "+kind, func() bool {
 		list := &unstructured.UnstructuredList{}
-		list.SetGroupVersionKind(fluxSources.WithKind(kind + "List"))
+		list.SetGroupVersionKind(v1alpha1.FluxSources.WithKind(kind + "List"))
 		return f.client.List(f.ctx, list, client.InNamespace(f.ns)) == nil
 	})
 }

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
 // PoolSync applies one overlay of a fleet repository to this cluster and shows
@@ -72,6 +73,9 @@ type PoolSyncSpec struct {
 func (s *PoolSync) SuspendedAt(now time.Time) bool {
 	return s.Spec.Suspend && (s.Spec.SuspendUntil == nil || now.Before(s.Spec.SuspendUntil.Time))
 }
+
+// FluxSources is the API of Flux's sources.
+var FluxSources = schema.GroupVersion{Group: "source.toolkit.fluxcd.io", Version: "v1"}
 
 // Kinds of Flux's sources.
 const (

@@ -63,6 +63,9 @@ func clusterClient(config *rest.Config) (client.WithWatch, error) {
 	for _, kind := range fleet.ForeignKinds() {
 		mapper.Add(kind, meta.RESTScopeNamespace)
 	}
+	for _, kind := range []string{v1alpha1.SourceGitRepository, v1alpha1.SourceOCIRepository, v1alpha1.SourceBucket} {
+		mapper.Add(v1alpha1.FluxSources.WithKind(kind), meta.RESTScopeNamespace)
+	}
 	// What PoolSyncs take variables from.
 	mapper.Add(corev1.SchemeGroupVersion.WithKind("ConfigMap"), meta.RESTScopeNamespace)
 	kinds, err := client.NewWithWatch(config, client.Options{Scheme: scheme, Mapper: mapper})

@@ -2,20 +2,15 @@ package cli
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"time"
 
 	"github.com/spf13/cobra"
-	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/watch"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"cloop.dev/cloop/apis/hubv1"
 	"cloop.dev/cloop/apis/v1alpha1"
-	"cloop.dev/cloop/internal/fleet"
 	"cloop.dev/cloop/internal/hubclient"
 )
 
@@ -28,7 +23,14 @@ func (a *app) newFleetReconcileCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "reconcile [--hub URL] [--cluster CONTEXT…] [--wait]",
 		Short: "Have the hub and the clusters sync from Git now",
-		Args:  cobra.NoArgs,
+		Long: `Have the hub and the clusters sync from Git now: the hub's syncs, the
+PoolSyncs of the clusters, the Kustomizations of Flux and Applications of Argo CD
+that ExecutorPools name as what applies them, and the sources of Flux that these
+read. What is suspended is left alone.
+
+Exit code 0: all were asked and, with --wait, are ready; 1: not so; 2: it could
+not be done.`,
+		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := notNegative(cmd, "timeout", timeout); err != nil {
 				return err
@@ -61,85 +63,84 @@ func (a *app) newFleetReconcileCommand() *cobra.Command {
 
 func (a *app) showReconciled(status fleetStatus, wait bool) error {
 	err := a.show(status, func(w io.Writer) {
-		if wait {
+		if wait || len(status.Items) == 0 {
 			printStatus(w, status)
-			return
 		}
 		for _, item := range status.Items {
-			say(w, "Asked %s to sync %s now.\n", item.Surface, item.Name)
+			switch {
+			case item.Left != "":
+				say(w, "Left %s of %s alone: %s.\n", item.Name, item.Surface, item.Left)
+			case !wait:
+				say(w, "Asked %s to sync %s now.\n", item.Surface, item.Name)
+			}
 		}
 	})
 	if err != nil {
 		return err
 	}
-	if wait && !status.Healthy {
+	if !status.Healthy {
 		return &No{}
 	}
 	return nil
 }
 
+// asked is a sync that was asked to run, or left alone.
+type asked struct {
+	status syncStatus
+	// wait returns what came of it; nil where it was left alone.
+	wait func() (syncStatus, error)
+}
+
 // reconcile asks every sync first, so that all run at once, and then waits for
-// each.
+// each. It is healthy where all were asked and, having waited, are ready.
 func (a *app) reconcile(ctx context.Context, found surfaces, wait bool) (fleetStatus, error) {
 	status := fleetStatus{Healthy: true, Items: []syncStatus{}}
-	var waits []func() (syncStatus, error)
-	if found.hub != nil {
-		syncs, err := found.hub.ListSyncs(ctx)
-		if err != nil {
-			return status, fmt.Errorf("list the hub's syncs: %w", err)
-		}
-		for _, sync := range syncs {
-			if _, err := found.hub.ReconcileSync(ctx, sync.Name); err != nil {
-				return status, fmt.Errorf("ask the hub to sync %s: %w", sync.Name, err)
-			}
-			status.Items = append(status.Items, hubSyncStatus(sync))
-			waits = append(waits, func() (syncStatus, error) { return waitHubSync(ctx, found.hub, sync) })
-		}
+	all, err := askHub(ctx, found.hub)
+	if err != nil {
+		return status, err
 	}
+	at := time.Now().UTC().Format(time.RFC3339Nano)
 	for _, cluster := range found.clusters {
-		asked, err := askPoolSyncs(ctx, cluster)
-		if err != nil {
-			return status, err
-		}
-		for _, sync := range asked {
-			status.Items = append(status.Items, poolSyncStatus(cluster.name, sync))
-			waits = append(waits, func() (syncStatus, error) { return waitPoolSync(ctx, cluster, sync) })
+		asker := &asker{ctx: ctx, cluster: cluster, at: at, sources: map[v1alpha1.SourceReference]*askedSource{}}
+		for _, ask := range []func() ([]asked, error){asker.poolSyncs, asker.foreign} {
+			more, err := ask()
+			if err != nil {
+				return status, err
+			}
+			all = append(all, more...)
 		}
 	}
-	if !wait {
-		return status, nil
-	}
-	for i, await := range waits {
-		item, err := await()
-		if err != nil {
-			return status, err
+	for _, one := range all {
+		item := one.status
+		if wait && one.wait != nil {
+			if item, err = one.wait(); err != nil {
+				return status, err
+			}
 		}
-		status.Items[i] = item
-		status.Healthy = status.Healthy && item.Ready == string(metav1.ConditionTrue)
+		status.Items = append(status.Items, item)
+		if item.Left != "" || wait && item.Ready != string(metav1.ConditionTrue) {
+			status.Healthy = false
+		}
 	}
 	return status, nil
 }
 
-// askPoolSyncs annotates a cluster's PoolSyncs; suspended ones are left alone.
-func askPoolSyncs(ctx context.Context, cluster reachedCluster) ([]v1alpha1.PoolSync, error) {
-	var syncs v1alpha1.PoolSyncList
-	if err := cluster.client.List(ctx, &syncs, client.InNamespace(cluster.namespace)); err != nil {
-		return nil, fmt.Errorf("list the PoolSyncs of cluster %s: %w", cluster.name, err)
+// askHub asks the hub for its syncs; nil has none.
+func askHub(ctx context.Context, hub *hubclient.Client) (all []asked, err error) {
+	if hub == nil {
+		return nil, nil
 	}
-	var asked []v1alpha1.PoolSync
-	at := time.Now().UTC().Format(time.RFC3339Nano)
-	for _, sync := range syncs.Items {
-		if sync.SuspendedAt(time.Now()) {
-			continue
-		}
-		before := sync.DeepCopy()
-		metav1.SetMetaDataAnnotation(&sync.ObjectMeta, fleet.AnnotationReconcile, at)
-		if err := cluster.client.Patch(ctx, &sync, client.MergeFrom(before)); err != nil {
-			return nil, fmt.Errorf("ask cluster %s to sync %s/%s: %w", cluster.name, sync.Namespace, sync.Name, err)
-		}
-		asked = append(asked, sync)
+	syncs, err := hub.ListSyncs(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("list the hub's syncs: %w", err)
 	}
-	return asked, nil
+	for _, sync := range syncs {
+		if _, err := hub.ReconcileSync(ctx, sync.Name); err != nil {
+			return nil, fmt.Errorf("ask the hub to sync %s: %w", sync.Name, err)
+		}
+		all = append(all, asked{hubSyncStatus(sync), func() (syncStatus, error) { return waitHubSync(ctx, hub, sync) }})
+	}
+	return all, nil
 }
 
 // waitHubSync waits until a sync has run later than before it was asked.
@@ -156,38 +157,4 @@ func waitHubSync(ctx context.Context, hub *hubclient.Client, before hubv1.Sync) 
 		}
 	}
 	return syncStatus{}, fmt.Errorf("wait for the hub to sync %s: %w", before.Name, last)
-}
-
-// waitPoolSync waits until the controller has served the request and says how
-// it went.
-func waitPoolSync(ctx context.Context, cluster reachedCluster, asked v1alpha1.PoolSync) (syncStatus, error) {
-	doing := fmt.Sprintf("wait for cluster %s to sync %s/%s", cluster.name, asked.Namespace, asked.Name)
-	events, err := cluster.client.Watch(ctx, &v1alpha1.PoolSyncList{},
-		client.InNamespace(asked.Namespace), client.MatchingFields{"metadata.name": asked.Name})
-	if err != nil {
-		return syncStatus{}, fmt.Errorf("%s: %w", doing, err)
-	}
-	defer events.Stop()
-	for event := range events.ResultChan() {
-		sync, ok := event.Object.(*v1alpha1.PoolSync)
-		switch {
-		case event.Type == watch.Deleted:
-			return syncStatus{}, fmt.Errorf("%s: it was deleted", doing)
-		case ok && served(sync, asked.Annotations[fleet.AnnotationReconcile]):
-			return poolSyncStatus(cluster.name, *sync), nil
-		}
-	}
-	return syncStatus{}, fmt.Errorf("%s: %w", doing, errors.Join(context.Cause(ctx), errWatchEnded))
-}
-
-// served says whether a PoolSync has handled a request and is done with it.
-func served(sync *v1alpha1.PoolSync, request string) bool {
-	if sync.Status.LastHandledReconcileAt != request {
-		return false
-	}
-	if meta.IsStatusConditionTrue(sync.Status.Conditions, v1alpha1.ConditionReconciling) &&
-		meta.IsStatusConditionPresentAndEqual(sync.Status.Conditions, v1alpha1.ConditionReady, metav1.ConditionUnknown) {
-		return false
-	}
-	return true
 }

@@ -43,6 +43,8 @@ type syncStatus struct {
 	// Unserved says why nobody acts on it: what the rest says is then as old as
 	// the last controller.
 	Unserved string `json:"unserved,omitempty"`
+	// Left says why `fleet reconcile` did not ask it; empty: it did.
+	Left string `json:"left,omitempty"`
 }
 
 // fleetStatus is what `fleet status` shows.
@@ -108,11 +110,13 @@ func readStatus(ctx context.Context, found surfaces) (fleetStatus, error) {
 			item.Unserved = away[item.Name]
 			status.Items = append(status.Items, item)
 		}
-		foreign, err := foreignStatus(ctx, cluster)
+		foreign, _, err := foreignOf(ctx, cluster)
 		if err != nil {
 			return status, err
 		}
-		status.Items = append(status.Items, foreign...)
+		for i := range foreign {
+			status.Items = append(status.Items, foreignStatus(cluster.name, &foreign[i]))
+		}
 	}
 	for _, item := range status.Items {
 		if item.Ready != string(metav1.ConditionTrue) || item.Drift > 0 || item.Unserved != "" {
@@ -122,28 +126,27 @@ func readStatus(ctx context.Context, found surfaces) (fleetStatus, error) {
 	return status, nil
 }
 
-// foreignStatus is the status of what applies pools in place of a PoolSync, as far as
-// the account may read it.
-func foreignStatus(ctx context.Context, cluster reachedCluster) (items []syncStatus, err error) {
+// foreignOf is what applies the pools of a cluster in place of a PoolSync, as far as the
+// account may read it; hidden as foreignSyncs has it.
+func foreignOf(ctx context.Context, cluster reachedCluster) (found []fleet.ForeignSync, hidden []string, err error) {
 	pools := &unstructured.UnstructuredList{}
 	pools.SetGroupVersionKind(v1alpha1.GroupVersion.WithKind(v1alpha1.ExecutorPoolKind + "List"))
 	err = cluster.client.List(ctx, pools, client.InNamespace(cluster.namespace))
 	if apierrors.IsForbidden(err) {
-		return nil, nil
+		return nil, nil, nil
 	}
 	if err != nil {
-		return nil, fmt.Errorf("list the ExecutorPools of cluster %s: %w", cluster.name, err)
+		return nil, nil, fmt.Errorf("list the ExecutorPools of cluster %s: %w", cluster.name, err)
 	}
-	found, _, err := foreignSyncs(ctx, cluster, pools.Items)
-	for i := range found {
-		f := &found[i]
-		items = append(items, syncStatus{
-			Surface: "cluster " + cluster.name, Name: f.String(), Repository: f.Repository, Path: f.Path,
-			Ready: string(f.Ready), Reason: f.Reason, Message: f.Message, Suspended: f.Suspended,
-			LastAppliedRevision: f.LastAppliedRevision, LastAttemptedRevision: f.LastAttemptedRevision,
-		})
+	return foreignSyncs(ctx, cluster, pools.Items)
+}
+
+func foreignStatus(cluster string, f *fleet.ForeignSync) syncStatus {
+	return syncStatus{
+		Surface: "cluster " + cluster, Name: f.String(), Repository: f.Repository, Path: f.Path,
+		Ready: string(f.Ready), Reason: f.Reason, Message: f.Message, Suspended: f.Suspended,
+		LastAppliedRevision: f.LastAppliedRevision, LastAttemptedRevision: f.LastAttemptedRevision,
 	}
-	return items, err
 }
 
 func hubSyncStatus(sync hubv1.Sync) syncStatus {

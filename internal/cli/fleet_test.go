@@ -212,6 +212,10 @@ type stubCluster struct {
 	mu      sync.Mutex
 	methods []string
 	patched string
+	// refreshed: end of a path → the annotations that were written there.
+	refreshed map[string]map[string]string
+	// forbidden is the end of a path that nobody may write to.
+	forbidden string
 }
 
 func (c *stubCluster) serve(t *testing.T) {
@@ -234,6 +238,8 @@ current-context: eu
 
 func (c *stubCluster) answer(w http.ResponseWriter, r *http.Request) {
 	switch path := r.URL.Path; {
+	case r.Method == http.MethodPatch && !strings.Contains(path, "/poolsyncs/"):
+		c.annotate(w, r)
 	case r.Method == http.MethodPatch:
 		var patch struct{ Metadata metav1.ObjectMeta }
 		_ = json.NewDecoder(r.Body).Decode(&patch)
@@ -254,6 +260,9 @@ func (c *stubCluster) answer(w http.ResponseWriter, r *http.Request) {
 			TypeMeta: metav1.TypeMeta{APIVersion: "coordination.k8s.io/v1", Kind: "Lease"},
 			Spec:     coordinationv1.LeaseSpec{HolderIdentity: &holder, LeaseDurationSeconds: &lasts, RenewTime: &at},
 		})
+	case r.URL.Query().Get("watch") != "":
+		end := path[strings.LastIndex(path, "/namespaces/"):] + "/" + strings.TrimPrefix(r.URL.Query().Get("fieldSelector"), "metadata.name=")
+		send(w, map[string]any{"type": "MODIFIED", "object": c.objects[end]})
 	default:
 		for end, object := range c.objects {
 			if strings.HasSuffix(path, end) {
@@ -263,6 +272,32 @@ func (c *stubCluster) answer(w http.ResponseWriter, r *http.Request) {
 		}
 		http.NotFound(w, r)
 	}
+}
+
+// annotate writes annotations to one of the objects, and has its controller handle them.
+func (c *stubCluster) annotate(w http.ResponseWriter, r *http.Request) {
+	end := r.URL.Path[strings.LastIndex(r.URL.Path, "/namespaces/"):]
+	object := c.objects[end]
+	switch {
+	case end == c.forbidden:
+		w.Header().Set("Content-Type", "application/json")
+		w.WriteHeader(http.StatusForbidden)
+		_ = json.NewEncoder(w).Encode(metav1.Status{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Status"}, Status: metav1.StatusFailure, Reason: metav1.StatusReasonForbidden, Message: "you may not", Code: http.StatusForbidden})
+		return
+	case object == nil:
+		http.NotFound(w, r)
+		return
+	}
+	var patch struct{ Metadata metav1.ObjectMeta }
+	_ = json.NewDecoder(r.Body).Decode(&patch)
+	if c.refreshed == nil {
+		c.refreshed = map[string]map[string]string{}
+	}
+	c.refreshed[end] = patch.Metadata.Annotations
+	if status, _ := object["status"].(map[string]any); status != nil {
+		status["lastHandledReconcileAt"] = patch.Metadata.Annotations["reconcile.fluxcd.io/requestedAt"]
+	}
+	send(w, object)
 }
 
 func poolSync(ready metav1.ConditionStatus, message string) v1alpha1.PoolSync {
@@ -344,6 +379,12 @@ func TestFleetReconcileWithoutWaiting(t *testing.T) {
 	cluster := &stubCluster{syncs: []v1alpha1.PoolSync{poolSync(metav1.ConditionTrue, "applied")}}
 	cluster.serve(t)
 	cloop(t, "fleet", "reconcile", "--cluster", "eu").want(t, 0, "Asked cluster eu to sync cloop-fleet/fleet now.\n", "")
+
+	cluster.syncs[0].Spec.Suspend, cluster.syncs[0].Spec.SuspendReason, cluster.patched = true, "the move to eu-2", ""
+	got := cloop(t, "fleet", "reconcile", "--cluster", "eu")
+	if got.code != 1 || !strings.Contains(got.stdout, "Left cloop-fleet/fleet of cluster eu alone: ") || !strings.Contains(got.stdout, "the move to eu-2") || cluster.patched != "" {
+		t.Errorf("of a suspended one: exit code %d: %s%s, asked %q", got.code, got.stdout, got.stderr, cluster.patched)
+	}
 }
 
 // liveGPU is what the cluster made of executorPoolYAML.

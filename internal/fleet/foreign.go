@@ -19,6 +19,8 @@ type ForeignSync struct {
 	// Repository and Path are what it applies; of Flux the source, as "KIND
 	// NAMESPACE/NAME".
 	Repository, Path string
+	// Source is what Flux applies; nil: not Flux.
+	Source *v1alpha1.SourceReference
 	// LastAppliedRevision and LastAttemptedRevision are as its own status has them.
 	LastAppliedRevision, LastAttemptedRevision string
 	// Ready is True, False or Unknown.
@@ -111,8 +113,9 @@ func ForeignSyncOf(obj *unstructured.Unstructured) ForeignSync {
 
 func (f *ForeignSync) readFlux(obj *unstructured.Unstructured) {
 	f.Path = WithinRepository(textAt(obj, "spec", "path"))
-	f.Repository = textAt(obj, "spec", "sourceRef", "kind") + " " +
-		cmp.Or(textAt(obj, "spec", "sourceRef", "namespace"), f.Namespace) + "/" + textAt(obj, "spec", "sourceRef", "name")
+	f.Source = &v1alpha1.SourceReference{Kind: textAt(obj, "spec", "sourceRef", "kind"), Name: textAt(obj, "spec", "sourceRef", "name"),
+		Namespace: cmp.Or(textAt(obj, "spec", "sourceRef", "namespace"), f.Namespace)}
+	f.Repository = f.Source.Kind + " " + f.Source.Namespace + "/" + f.Source.Name
 	f.LastAppliedRevision = textAt(obj, "status", "lastAppliedRevision")
 	f.LastAttemptedRevision = textAt(obj, "status", "lastAttemptedRevision")
 	f.Suspended, _, _ = unstructured.NestedBool(obj.Object, "spec", "suspend")
