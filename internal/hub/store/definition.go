@@ -216,11 +216,9 @@ func (tx *Tx) orphan(actor string, pool poolRow, reason string) error {
 // release makes a pool nobody's and leaves it exactly as it is, an override's values
 // and Git's cordon too, which an operator may lift.
 func (tx *Tx) release(actor string, pool poolRow, reason string) error {
-	if pool.Override != nil {
-		var err error
-		if pool, err = tx.clearOverride(actor, pool, reason); err != nil {
-			return err
-		}
+	pool, err := tx.dropOverride(actor, pool, reason)
+	if err != nil {
+		return err
 	}
 	return tx.disown(actor, pool, reason)
 }

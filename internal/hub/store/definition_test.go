@@ -153,6 +153,74 @@ func testAnObservedDocumentIsComparedAlone(t *testing.T) {
 	}
 }
 
+func TestWhatGitLetsGoOfIsAnOperators(t *testing.T) { both(t, testWhatGitLetsGoOfIsAnOperators) }
+
+// Git's cordon stays with a pool whose document is only compared from now on, and
+// whoever may lifts or replaces it, until Git has the pool again.
+func testWhatGitLetsGoOfIsAnOperators(t *testing.T) {
+	w := newWorld(t, 1)
+	applied := cordoned(written("fleet", "gpu", 1, "Revoke"), "upgrades")
+	compared := applied
+	compared.Observe = true
+	for name, lift := range map[string]func() string{
+		"lifted": func() string {
+			must(t)(w.s.Uncordon(background, admin, "gpu"))
+			return ""
+		},
+		"replaced": func() string {
+			must(t)(w.s.Cordon(background, admin, "gpu", "mine"))
+			return "mine"
+		},
+		"gone from Git": func() string {
+			w.apply(t, "fleet")
+			must(t)(w.s.Uncordon(background, admin, "gpu"))
+			return ""
+		},
+		"replaced and lifted": func() string {
+			must(t)(w.s.Cordon(background, admin, "gpu", "mine"))
+			must(t)(w.s.Uncordon(background, admin, "gpu"))
+			return ""
+		},
+	} {
+		w.apply(t, "fleet", applied)
+		if err := errOf(w.s.Uncordon(background, admin, "gpu")); codeOf(err) != hubv1.CodePoolManagedByGit {
+			t.Fatalf("%s: while Git has the pool: %v", name, err)
+		}
+		w.apply(t, "fleet", compared)
+		if pool := w.poolOf(t, "gpu"); pool.Source != nil || pool.Cordon == nil || pool.Cordon.Reason != "upgrades" {
+			t.Fatalf("%s: let go, it is %+v", name, pool)
+		}
+		if run := w.run(t); !strings.Contains(run.Reason, "by Git, which has let go of the pool; `cloop executor pool uncordon gpu` ends that") {
+			t.Errorf("%s: a run waits because %s", name, run.Reason)
+		}
+		want := lift()
+		pool, got := w.poolOf(t, "gpu"), ""
+		if pool.Cordon != nil {
+			got = pool.Cordon.Reason
+		}
+		if got != want {
+			t.Errorf("%s: it is cordoned with %q", name, got)
+		}
+		// Git has it again, and takes back what it says itself alone.
+		w.apply(t, "fleet", applied)
+		if pool := w.poolOf(t, "gpu"); pool.Cordon == nil || pool.Cordon.Reason != "upgrades" || pool.Cordon.By != "git" {
+			t.Errorf("%s: applied again it is %+v", name, pool)
+		}
+		w.apply(t, "fleet", compared)
+		w.apply(t, "fleet", written("fleet", "gpu", 1, "Revoke"))
+		pool, got = w.poolOf(t, "gpu"), ""
+		if pool.Cordon != nil {
+			got = pool.Cordon.Reason
+		}
+		if got != want {
+			t.Errorf("%s: applied without a cordon it is cordoned with %q", name, got)
+		}
+		if want != "" {
+			must(t)(w.s.Uncordon(background, admin, "gpu"))
+		}
+	}
+}
+
 func TestAPoolIsRenamed(t *testing.T) { both(t, testAPoolIsRenamed) }
 
 // A pool that is moved keeps its id and with it all that is bound to it.

@@ -55,9 +55,9 @@ func (tx *Tx) setAside(actor string, pool poolRow, over Overriding, cordon *hubv
 		detail: asJSON(map[string]any{"reason": now.Reason, "until": now.Until})})
 }
 
-// clearOverride ends an override, if there is one, and leaves the definition to
-// the caller. Git's cordon holds again.
-func (tx *Tx) clearOverride(actor string, pool poolRow, why string) (poolRow, error) {
+// dropOverride ends an override, if there is one, and leaves the pool as that made
+// it, which is then what the pool is.
+func (tx *Tx) dropOverride(actor string, pool poolRow, why string) (poolRow, error) {
 	over := pool.Override
 	if over == nil {
 		return pool, nil
@@ -71,8 +71,16 @@ func (tx *Tx) clearOverride(actor string, pool poolRow, why string) (poolRow, er
 		return pool, err
 	}
 	pool.Override = nil
-	if over.GitCordon == nil {
-		return pool, nil
+	return pool, nil
+}
+
+// clearOverride ends an override, if there is one, and leaves the definition to
+// the caller. Git's cordon holds again.
+func (tx *Tx) clearOverride(actor string, pool poolRow, why string) (poolRow, error) {
+	over := pool.Override
+	pool, err := tx.dropOverride(actor, pool, why)
+	if err != nil || over == nil || over.GitCordon == nil {
+		return pool, err
 	}
 	if err := tx.gitCordon(actor, pool, &over.GitCordon.Reason); err != nil {
 		return pool, err

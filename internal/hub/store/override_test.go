@@ -119,6 +119,29 @@ func testAnOverrideEndsWhenGitSaysSomethingElse(t *testing.T) {
 	}
 }
 
+func TestAnOverrideIsWhatALetGoPoolIs(t *testing.T) { both(t, testAnOverrideIsWhatALetGoPoolIs) }
+
+// A pool whose document is only compared from now on stays exactly as it is.
+func testAnOverrideIsWhatALetGoPoolIs(t *testing.T) {
+	w := newWorld(t, 1)
+	overridden(t, w)
+	compared := cordoned(written("fleet", "gpu", 2, "Revoke"), "upgrades")
+	compared.Observe = true
+	w.apply(t, "fleet", compared)
+	pool := w.poolOf(t, "gpu")
+	if pool.Source != nil || pool.Override != nil || pool.MaxRunners != 1 || pool.Cordon != nil || pool.State != hubv1.PoolActive {
+		t.Errorf("let go, the pool is %+v", pool)
+	}
+	if ended := w.audited(t, pool.ID, store.ActionPoolOverrideEnd); len(ended) != 1 {
+		t.Errorf("the audit trail has %v", ended)
+	}
+	w.clock.Step(2 * time.Hour)
+	check(t, w.s.Expire(background))
+	if pool := w.poolOf(t, "gpu"); pool.MaxRunners != 1 || pool.Cordon != nil {
+		t.Errorf("later it is %+v", pool)
+	}
+}
+
 func TestAnOverrideGoesWithItsPool(t *testing.T) { both(t, testAnOverrideGoesWithItsPool) }
 
 // However a pool stops being Git's, it stops as Git said last.

@@ -348,13 +348,22 @@ func (s *Store) changePool(ctx context.Context, ref string, change func(*Tx, poo
 	return pool, err
 }
 
-// Cordon stops the hand-off of runs to the pool's runners.
+// gitCordons says whether only Git lifts the pool's cordon. One that a pool kept
+// that Git has let go of is anybody's to lift.
+func (p poolRow) gitCordons() bool { return p.gitCordon && p.Source != nil }
+
+// Cordon stops the hand-off of runs to the pool's runners. It takes the place of the
+// cordon that the pool kept from a Git that has let go of it.
 func (s *Store) Cordon(ctx context.Context, actor, ref, reason string) (hubv1.Pool, error) {
 	return s.changePool(ctx, ref, func(tx *Tx, pool poolRow) error {
 		if pool.State == hubv1.PoolRevoked {
 			return problem.New(hubv1.CodePoolRevoked, "pool %s is revoked", pool.Name)
 		}
-		if _, err := tx.exec("UPDATE pools SET cordon_reason = ?, cordon_by = ?, cordon_at = ?, revision = revision + 1 WHERE id = ?",
+		kept := ""
+		if !pool.gitCordons() {
+			kept = ", git_cordon_reason = NULL, git_cordon_at = NULL"
+		}
+		if _, err := tx.exec("UPDATE pools SET cordon_reason = ?, cordon_by = ?, cordon_at = ?"+kept+", revision = revision + 1 WHERE id = ?",
 			reason, actor, nano(tx.now), pool.ID); err != nil {
 			return err
 		}
@@ -375,7 +384,7 @@ func (s *Store) uncordon(ctx context.Context, actor, ref string, over *Overridin
 			p := problem.New(hubv1.CodeConflict, "pool %s is not cordoned by Git, so there is nothing to override", pool.Name)
 			p.Remedy = "leave the override out"
 			return p
-		case over == nil && pool.gitCordon:
+		case over == nil && pool.gitCordons():
 			p := managedByGit(pool)
 			p.Detail = fmt.Sprintf("pool %s is cordoned by %s", pool.Name, pool.Source)
 			return p

@@ -81,7 +81,7 @@ func (w situation) whoseCordon() string {
 	case w.cordon.By != cordonByGit:
 		return fmt.Sprintf("by %s; `cloop executor pool uncordon %s` ends that", w.cordon.By, w.pool)
 	case w.source == nil:
-		return "by Git; removing spec.cordon from its HubPool document ends that"
+		return fmt.Sprintf("by Git, which has let go of the pool; `cloop executor pool uncordon %s` ends that", w.pool)
 	}
 	return fmt.Sprintf("by Git: %s of %s at %s; removing spec.cordon there ends that", w.source.Path, w.source.Repository, w.source.Revision)
 }
