@@ -76,9 +76,13 @@ func (tx *Tx) namesOf(actor, projectID string) ([]string, error) {
 	return access.Names(user, s.groups, s.grants, projectID), nil
 }
 
-// refuses is why a queued run is not handed out any more; nil: it may be. The
-// pool takes it no more, or whoever started it is barred.
+// refuses is why a queued run is not handed out any more; nil: it may be. Its
+// project is bound elsewhere, the pool takes it no more, or whoever started it is
+// barred.
 func (tx *Tx) refuses(pool poolRow, run candidate) (*hubv1.Problem, error) {
+	if run.boundTo != pool.ID {
+		return boundElsewhere(run.projectName), nil
+	}
 	barred, removed, err := tx.barred(run)
 	if err != nil || removed {
 		return barred, err
@@ -94,6 +98,11 @@ func (tx *Tx) refuses(pool poolRow, run candidate) (*hubv1.Problem, error) {
 		return refused, nil
 	}
 	return nil, err
+}
+
+// boundElsewhere is why a run leaves the queue of a pool that its project was bound to.
+func boundElsewhere(project string) *hubv1.Problem {
+	return problem.New(hubv1.CodeProjectUnbound, "project %s was bound to another pool", project)
 }
 
 // barred is why no runner takes a queued run, whoever the pool is for: its

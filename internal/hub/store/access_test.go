@@ -237,10 +237,10 @@ func testWhoMayStartNoRunsLosesThoseThatWait(t *testing.T) {
 			if got := w.get(t, waiting.ID); got.State != want || want == hubv1.RunCancelled && got.Reason != c.reason {
 				t.Errorf("what waited is %s: %s", got.State, got.Reason)
 			}
-			// What comes back from a lost runner is judged again when its turn comes.
+			// What comes back from a lost runner is judged again.
 			check(t, w.s.Bye(background, r, "crashed"))
 			w.runner(t, "key-two2")
-			if got := w.get(t, running.ID); (got.State == hubv1.RunCancelled) != (want == hubv1.RunCancelled) || want == hubv1.RunCancelled && got.Reason != c.reason {
+			if got := w.get(t, running.ID); (got.State == hubv1.RunCancelled) != (want == hubv1.RunCancelled) || want == hubv1.RunCancelled && got.Reason != "the runner left: crashed; the run starts no more: "+c.reason {
 				t.Errorf("what came back is %s: %s", got.State, got.Reason)
 			}
 		})

@@ -89,7 +89,7 @@ func (s *Store) Patients(ctx context.Context, id string) ([]doctor.Pool, error) 
 			query string
 			add   func(*doctor.Pool, fact)
 		}{
-			{"SELECT pool_id, MIN(queued_at) FROM runs WHERE settled_at IS NULL AND state = 'queued' AND (? = '' OR pool_id = ?) GROUP BY pool_id",
+			{"SELECT pool_id, MIN(COALESCE(requeued_at, queued_at)) FROM runs WHERE settled_at IS NULL AND state = 'queued' AND (? = '' OR pool_id = ?) GROUP BY pool_id",
 				func(p *doctor.Pool, f fact) { p.OldestQueued = fromNano(f.number) }},
 			{"SELECT pool_id, COUNT(*) FROM credentials WHERE revoked_at IS NULL AND (? = '' OR pool_id = ?) GROUP BY pool_id",
 				func(p *doctor.Pool, f fact) { p.Credentials = int(f.number) }},

@@ -238,7 +238,7 @@ func (s *Store) BindProject(ctx context.Context, actor, ref, executor string, so
 			return err
 		}
 		for _, run := range waiting {
-			if err := tx.drop(actor, run, "project "+project.Name+" was bound to another pool"); err != nil {
+			if err := tx.drop(actor, run, noLonger(boundElsewhere(project.Name))); err != nil {
 				return err
 			}
 		}

@@ -172,11 +172,7 @@ func (s *Store) FinishRotation(ctx context.Context, actor string, key Key, ref s
 		}
 		out = hubv1.FinishRotationResponse{Kept: newest, Revoked: []hubv1.Credential{}}
 		if !request.Force {
-			slack := time.Duration(0)
-			if s.engine.shared() {
-				slack = usedEvery // another member may know of a later use
-			}
-			if err := unfinished(pool, newest, older, slack); err != nil {
+			if err := unfinished(pool, newest, older, s.unknownUse); err != nil {
 				return err
 			}
 		}
@@ -216,10 +212,20 @@ func replaced(pool poolRow, live []hubv1.Credential, request hubv1.FinishRotatio
 	return to, from, nil
 }
 
+// unknownUse is how much later than is known here a credential may have been used:
+// not every use is written down, and others are known to another member or were to
+// the hub before it was started.
+func (s *Store) unknownUse(id string) time.Duration {
+	if s.engine.shared() || s.uses.seen(id).IsZero() {
+		return usedEvery
+	}
+	return 0
+}
+
 // unfinished says everything that keeps the older credentials from being
 // revoked, and what each of it needs; nil where nothing does. An older one may
-// have been used that much later than is known here.
-func unfinished(pool poolRow, newest hubv1.Credential, older []hubv1.Credential, slack time.Duration) error {
+// have been used by slack later than is known here.
+func unfinished(pool poolRow, newest hubv1.Credential, older []hubv1.Credential, slack func(id string) time.Duration) error {
 	p := problem.New(hubv1.CodeRotationUnfinished, "pool %s still needs its older credentials", pool.Name)
 	add := func(c hubv1.Credential, format string, args ...any) {
 		p.Errors = append(p.Errors, hubv1.FieldError{Location: "credential " + c.ID, Message: fmt.Sprintf(format, args...)})
@@ -229,10 +235,10 @@ func unfinished(pool poolRow, newest hubv1.Credential, older []hubv1.Credential,
 	}
 	for _, c := range older {
 		switch {
-		case newest.UsedAt == nil || c.UsedAt == nil || newest.UsedAt.After(c.UsedAt.Add(slack)):
+		case newest.UsedAt == nil || c.UsedAt == nil || newest.UsedAt.After(c.UsedAt.Add(slack(c.ID))):
 		case newest.UsedAt.After(*c.UsedAt):
-			add(c, "it was used at %s, less than %s before the newest, %s: finish again once the controller has used that for a while, because hubs that share a database tell each other only so exactly",
-				c.UsedAt.Format(time.RFC3339), slack, newest.ID)
+			add(c, "it was used at %s, less than %s before the newest, %s: finish again once the controller has used that for a while, because the hub does not write down every use",
+				c.UsedAt.Format(time.RFC3339), slack(c.ID), newest.ID)
 		default:
 			add(c, "it was used at %s%s, and the newest, %s, last at %s: put the newest into the Secret of every controller that has this one",
 				c.UsedAt.Format(time.RFC3339), byWhom(c), newest.ID, newest.UsedAt.Format(time.RFC3339))

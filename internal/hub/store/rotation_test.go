@@ -114,6 +114,30 @@ func testARotationIsFinishedOnceNothingNeedsTheOlderCredentials(t *testing.T) {
 	}
 }
 
+func TestAHubThatStartsDoesNotKnowEachUse(t *testing.T) {
+	both(t, testAHubThatStartsDoesNotKnowEachUse)
+}
+
+// Not every use of a credential is written down, so what a hub that has started finds
+// written may be less than the hub before knew.
+func testAHubThatStartsDoesNotKnowEachUse(t *testing.T) {
+	w := newWorld(t, 2)
+	newest, _ := w.rotate(t)
+	w.use(t, w.secret)
+	w.clock.Step(20 * time.Second)
+	w.use(t, newest.Secret)
+	w.clock.Step(20 * time.Second)
+	w.use(t, w.secret) // which is not written down
+	check(t, w.s.Close())
+	w.s = open(t, w.dir, w.clock)
+	_, err := w.s.FinishRotation(background, admin, "", "gpu", hubv1.FinishRotationRequest{})
+	wantRefusals(t, err, []string{"less than 1m0s before the newest"})
+	// Once the newest was used for longer than a use stays unwritten, all is known.
+	w.clock.Step(time.Minute)
+	w.use(t, newest.Secret)
+	must(t)(w.s.FinishRotation(background, admin, "", "gpu", hubv1.FinishRotationRequest{}))
+}
+
 func wantRefusals(t *testing.T, err error, refusals []string) {
 	t.Helper()
 	if codeOf(err) != hubv1.CodeRotationUnfinished {

@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"cloop.dev/cloop/apis/hubv1"
-	"cloop.dev/cloop/internal/count"
 	"cloop.dev/cloop/internal/hub/problem"
 )
 
@@ -17,16 +16,20 @@ type runRow struct {
 	// seq is the run's place in the queue.
 	seq       int64
 	projectID string
-	handOffs  int
-	logNext   int64
-	logFull   bool
+	// boundTo is the pool that its project is bound to by now; empty: to none.
+	boundTo string
+	// waitsSince is when it came into the queue, the last time where it did so again.
+	waitsSince time.Time
+	handOffs   int
+	logNext    int64
+	logFull    bool
 	// recalled says that the hub waits for the runner to let go of the run.
 	recalled bool
 }
 
-const selectRuns = `SELECT r.seq, r.id, j.name, r.project_id, r.pool_id, r.ref, r.commit_hash, r.command, r.state, r.reason, r.exit_code, r.signal,
+const selectRuns = `SELECT r.seq, r.id, j.name, r.project_id, COALESCE(j.pool_id, ''), r.pool_id, r.ref, r.commit_hash, r.command, r.state, r.reason, r.exit_code, r.signal,
 	r.attempt, r.hand_offs, r.failover, COALESCE(r.runner_id, r.former_runner), r.started_by, r.log_bytes, r.log_next, r.log_full, r.log_pruned_at, r.recalled_at IS NOT NULL, r.revision,
-	r.queued_at, r.handed_at, r.started_at, r.first_log_at, r.settled_at, r.requirements, r.pod_end
+	r.queued_at, COALESCE(r.requeued_at, r.queued_at), r.handed_at, r.started_at, r.first_log_at, r.settled_at, r.requirements, r.pod_end
 	FROM runs r JOIN projects j ON j.id = r.project_id`
 
 func scanRun(row scanner) (runRow, error) {
@@ -34,14 +37,14 @@ func scanRun(row scanner) (runRow, error) {
 		r                                  runRow
 		command                            string
 		exit                               sql.NullInt32
-		queued                             int64
+		queued, since                      int64
 		handed, started, firstLog, settled sql.NullInt64
 		pruned                             sql.NullInt64
 		requirements, end                  sql.NullString
 	)
-	err := row.Scan(&r.seq, &r.ID, &r.Project, &r.projectID, &r.PoolID, &r.Ref, &r.Commit, &command, &r.State, &r.Reason, &exit, &r.Signal,
+	err := row.Scan(&r.seq, &r.ID, &r.Project, &r.projectID, &r.boundTo, &r.PoolID, &r.Ref, &r.Commit, &command, &r.State, &r.Reason, &exit, &r.Signal,
 		&r.Attempt, &r.handOffs, &r.Failover, &r.Runner, &r.StartedBy, &r.LogBytes, &r.logNext, &r.logFull, &pruned, &r.recalled, &r.Revision,
-		&queued, &handed, &started, &firstLog, &settled, &requirements, &end)
+		&queued, &since, &handed, &started, &firstLog, &settled, &requirements, &end)
 	if err != nil {
 		return r, err
 	}
@@ -54,7 +57,7 @@ func scanRun(row scanner) (runRow, error) {
 	if r.PodEnd, err = optionalJSON[hubv1.PodEnd](end); err != nil {
 		return r, err
 	}
-	r.QueuedAt, r.LogRemovedAt = fromNano(queued), optionalTime(pruned)
+	r.QueuedAt, r.waitsSince, r.LogRemovedAt = fromNano(queued), fromNano(since), optionalTime(pruned)
 	r.HandedAt, r.StartedAt, r.FirstLogAt, r.SettledAt = optionalTime(handed), optionalTime(started), optionalTime(firstLog), optionalTime(settled)
 	return r, fromJSON(command, &r.Command)
 }
@@ -355,7 +358,7 @@ func (s *Store) Started(ctx context.Context, r Runner, id string, request hubv1.
 			state = run.State
 		}
 		return tx.audit(record{actor: r.actor(), action: ActionRunStarted, pool: run.PoolID, object: id, state: string(state),
-			detail: request.Commit, took: at.Sub(run.QueuedAt)})
+			detail: request.Commit, took: at.Sub(run.waitsSince)})
 	})
 }
 
@@ -419,74 +422,4 @@ func (tx *Tx) settleRun(actor string, run runRow, out outcome) error {
 	}
 	tx.runChanged(run)
 	return tx.audit(record{actor: actor, action: ActionRunSettled, pool: run.PoolID, object: run.ID, state: string(out.state), detail: out.reason})
-}
-
-// freeRun decides what becomes of a run whose runner is lost: not started, it
-// is queued again; started, it is started again once, or lost.
-func (tx *Tx) freeRun(actor string, run runRow, cause string) error {
-	if run.recalled && run.State != hubv1.RunCancelling {
-		cause = run.Reason // that it has let go is what was waited for
-	}
-	switch {
-	case run.State == hubv1.RunCancelling:
-		return tx.settleRun(actor, run, outcome{state: hubv1.RunCancelled, reason: run.Reason + "; " + cause})
-	case run.State == hubv1.RunHanded && run.handOffs >= tx.store.Limits.MaxHandOffs:
-		return tx.settleRun(actor, run, outcome{state: hubv1.RunFailed,
-			reason: fmt.Sprintf("no runner started the run, which was handed out %s; the last: %s", count.Of(run.handOffs, "time"), cause)})
-	case run.State == hubv1.RunHanded:
-		return tx.requeue(actor, run, run.Attempt, cause)
-	case run.Failover == hubv1.FailoverOnce && run.Attempt == 1:
-		return tx.requeue(actor, run, run.Attempt+1, cause)
-	}
-	if run.Attempt > 1 {
-		cause += fmt.Sprintf("; it was attempt %d, and the run starts no more", run.Attempt)
-	}
-	return tx.settleRun(actor, run, outcome{state: hubv1.RunLost, reason: cause})
-}
-
-// recall asks the runner to let go of its run, and believes nothing that it says
-// of it from now on. The runner keeps the run until it has said goodbye or its
-// lease, which is not renewed any more, is over: handed to another at once, the
-// command might run twice at a time.
-func (tx *Tx) recall(actor string, run runRow, cause string) error {
-	if run.recalled {
-		return nil
-	}
-	if err := tx.send("UPDATE runs SET recalled_at = ?, deadline = NULL, reason = ?, revision = revision + 1 WHERE id = ?", nano(tx.now), cause, run.ID); err != nil {
-		return err
-	}
-	if err := tx.bumpRunner(run.Runner); err != nil {
-		return err
-	}
-	tx.runChanged(run)
-	return tx.audit(record{actor: actor, action: ActionRunRecall, pool: run.PoolID, object: run.ID, state: string(run.State), detail: cause})
-}
-
-// requeue puts the run back where it was in the queue. The log goes on behind a
-// notice; the next runner counts its offsets from 0.
-func (tx *Tx) requeue(actor string, run runRow, attempt int32, cause string) error {
-	handOffs := run.handOffs
-	if attempt != run.Attempt {
-		handOffs = 0
-	}
-	if run.LogBytes > 0 {
-		if err := tx.storeLog(run, []byte("\n[cloop] "+cause+"; the run starts again\n")); err != nil {
-			return err
-		}
-	}
-	if err := tx.keepAttempt(run, cause); err != nil {
-		return err
-	}
-	if err := tx.send(`UPDATE runs SET state = 'queued', reason = ?, attempt = ?, hand_offs = ?, runner_id = NULL, handed_at = NULL,
-		started_at = NULL, deadline = NULL, recalled_at = NULL, log_next = 0, revision = revision + 1 WHERE id = ?`,
-		"attempt "+fmt.Sprint(attempt)+" after: "+cause, attempt, handOffs, run.ID); err != nil {
-		return err
-	}
-	tx.runChanged(run)
-	return tx.audit(record{actor: actor, action: ActionRunRequeue, pool: run.PoolID, object: run.ID, state: string(hubv1.RunQueued), detail: cause})
-}
-
-// lostAt is when the hub gives up a runner that it hears of now and never again.
-func (tx *Tx) lostAt() time.Time {
-	return tx.now.Add(tx.store.Limits.Lease + tx.store.Limits.Margin)
 }

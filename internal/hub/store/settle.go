@@ -60,7 +60,7 @@ func (tx *Tx) hand(run candidate, r runnerRow) error {
 		return err
 	}
 	return tx.audit(record{actor: actorHub, action: ActionRunHand, pool: r.PoolID, object: run.id, state: string(hubv1.RunHanded),
-		detail: "runner " + r.ID, took: tx.now.Sub(run.queuedAt)})
+		detail: "runner " + r.ID, took: tx.now.Sub(run.waitsSince)})
 }
 
 // startDrain begins what ends in a revoked pool without stopping a run. What comes

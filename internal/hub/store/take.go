@@ -14,7 +14,11 @@ type candidate struct {
 	id                   string
 	project, projectName string // project is the id
 	startedBy            string
-	queuedAt             time.Time
+	// waitsSince is when it came into the queue, the last time where it was handed out
+	// before.
+	waitsSince time.Time
+	// boundTo is the pool that its project is bound to by now; empty: to none.
+	boundTo string
 	// requirements are what it asks of its runner; nil: nobody knows.
 	requirements *hubv1.Requirements
 }
@@ -124,19 +128,19 @@ func (tx *Tx) handOff(pool poolRow, listens func(runnerRow) bool) error {
 
 // selectCandidates reads what decides who may take a run, and whether its pool
 // does: asked of each run, the database would be waited for as often.
-const selectCandidates = `SELECT r.seq, r.id, r.project_id, j.name, r.started_by, r.queued_at, r.requirements
+const selectCandidates = `SELECT r.seq, r.id, r.project_id, j.name, r.started_by, COALESCE(r.requeued_at, r.queued_at), COALESCE(j.pool_id, ''), r.requirements
 	FROM runs r JOIN projects j ON j.id = r.project_id
 	WHERE r.pool_id = ? AND r.settled_at IS NULL AND r.state = 'queued' AND r.seq > ? ORDER BY r.seq LIMIT ?`
 
 func scanCandidate(row scanner) (candidate, error) {
 	var c candidate
-	var queued int64
+	var since int64
 	var requirements sql.NullString
-	err := row.Scan(&c.seq, &c.id, &c.project, &c.projectName, &c.startedBy, &queued, &requirements)
+	err := row.Scan(&c.seq, &c.id, &c.project, &c.projectName, &c.startedBy, &since, &c.boundTo, &requirements)
 	if err != nil {
 		return c, err
 	}
-	c.queuedAt = fromNano(queued)
+	c.waitsSince = fromNano(since)
 	c.requirements, err = optionalJSON[hubv1.Requirements](requirements)
 	return c, err
 }
@@ -144,8 +148,8 @@ func scanCandidate(row scanner) (candidate, error) {
 // candidate is what of a run in the queue decides who may take it.
 func (r runRow) candidate() candidate {
 	return candidate{
-		seq: r.seq, id: r.ID, project: r.projectID, projectName: r.Project, startedBy: r.StartedBy, queuedAt: r.QueuedAt,
-		requirements: r.Requirements,
+		seq: r.seq, id: r.ID, project: r.projectID, projectName: r.Project, startedBy: r.StartedBy, waitsSince: r.waitsSince,
+		boundTo: r.boundTo, requirements: r.Requirements,
 	}
 }
 
@@ -168,7 +172,7 @@ func (tx *Tx) handOrDrop(pool poolRow, c candidate, r runnerRow) (handed bool, e
 
 // noLonger is why a run leaves the queue that is not handed out any more.
 func noLonger(refused *hubv1.Problem) string {
-	if refused.Code == hubv1.CodeForbidden {
+	if refused.Code == hubv1.CodeForbidden || refused.Code == hubv1.CodeProjectUnbound {
 		return refused.Detail // it is not the pool's doing
 	}
 	text := "the pool no longer takes it: " + refused.Detail
