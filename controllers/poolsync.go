@@ -234,12 +234,14 @@ func (r *poolSyncReconciler) reconcile(ctx context.Context, request ctrl.Request
 	if err := r.report(ctx, p); err != nil {
 		return ctrl.Result{}, err
 	}
+	after := r.wait(p)
 	if p.built {
 		// A build needs several times what is kept of it, and the next may be
-		// hours away.
+		// hours away. What the pass has seen of the cluster goes as well.
+		p.sights = nil
 		debug.FreeOSMemory()
 	}
-	return ctrl.Result{RequeueAfter: r.wait(p)}, nil
+	return ctrl.Result{RequeueAfter: after}, nil
 }
 
 // newSyncPass begins a pass over an object as it was read. The status goes on from

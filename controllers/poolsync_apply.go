@@ -10,7 +10,6 @@ import (
 	"sync"
 
 	"k8s.io/apimachinery/pkg/api/meta"
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/rest"
@@ -110,7 +109,7 @@ func (r *poolSyncReconciler) apply(ctx context.Context, p *syncPass) *stageError
 // asFarAsApplied is what the cluster is held to when not all of a build could be
 // applied: of each object what was applied of it last.
 func (p *syncPass) asFarAsApplied() *build {
-	held := &build{byID: map[objectID]*unstructured.Unstructured{}}
+	held := &build{byID: map[objectID]*wanted{}}
 	if before := p.memory.applied; before != nil {
 		held.commit, held.path, held.revision, held.variables, held.hubPools = before.commit, before.path, before.revision, before.variables, before.hubPools
 		maps.Copy(held.byID, before.byID)
@@ -122,7 +121,7 @@ func (p *syncPass) asFarAsApplied() *build {
 	}
 	held.objects = slices.Collect(maps.Values(held.byID))
 	for _, object := range held.objects {
-		if fleet.Observed(object) {
+		if object.observed {
 			held.observed++
 		}
 	}

@@ -60,7 +60,7 @@ func (s *sight) opponent() (by, what string) {
 		}
 	}
 	if len(fields) == 0 && s.unmarked {
-		field, manager := unmarkedField(s.want, s.have)
+		field, manager := unmarkedField(s.want.object(), s.have)
 		fields = append(fields, field)
 		if manager != "" {
 			managers = append(managers, manager)

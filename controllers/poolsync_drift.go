@@ -122,7 +122,7 @@ func (p *syncPass) unapplied() []*sight {
 		have[s.id] = s.have
 	}
 	for _, want := range newest.objects {
-		s := &sight{id: idOf(want), want: want, refused: newest.refusal.cause}
+		s := &sight{id: want.id, want: want, refused: newest.refusal.cause}
 		live, known := have[s.id]
 		switch {
 		case !s.id.isPool() || s.id.name == "":
@@ -130,9 +130,9 @@ func (p *syncPass) unapplied() []*sight {
 		case newest.broken[s.id]:
 			s.diffs = []fleet.FieldDiff{{}}
 		case known:
-			s.diffs = fleet.CompareSpecs(want, live, fleet.IgnoredPaths(p.sync.Spec.Drift.Ignore, want))
+			s.diffs = fleet.CompareSpecs(want.object(), live, want.ignored(p.sync.Spec.Drift.Ignore))
 		default:
-			s.diffs = fleet.CompareSpecs(want, nil, nil)
+			s.diffs = fleet.CompareSpecs(want.object(), nil, nil)
 		}
 		pending = append(pending, s)
 	}

@@ -54,7 +54,7 @@ func (r *poolSyncReconciler) fit(_ context.Context, p *syncPass) *stageError {
 	if newest == nil || newest.refusal != nil {
 		return nil
 	}
-	together := merged(p.status.Inventory, inventoryOf(p.own(newest)))
+	together := merged(p.status.Inventory, inventory(p.own(newest)))
 	size, room := sizeOf(together), maxObject-besideInventory-written(p.sync)
 	if len(together) <= maxInventory && size <= room {
 		return nil

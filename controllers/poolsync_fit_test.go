@@ -8,7 +8,6 @@ import (
 
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/client-go/tools/record"
 	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -41,14 +40,16 @@ func stored(t *testing.T) (*poolSyncReconciler, *v1alpha1.PoolSync) {
 }
 
 // buildOf is a build of so many pools with names of so many letters.
-func buildOf(pools, letters int) *build {
-	b := &build{revision: "main@sha1:" + strings.Repeat("a", 40), byID: map[objectID]*unstructured.Unstructured{}}
+func buildOf(t testing.TB, pools, letters int) *build {
+	t.Helper()
+	b := &build{revision: "main@sha1:" + strings.Repeat("a", 40), byID: map[objectID]*wanted{}}
 	for i := range pools {
 		pool := newPool()
 		pool.SetNamespace("cloop-pools")
 		pool.SetName(fmt.Sprintf("%s-%05d", strings.Repeat("p", letters-6), i))
-		b.objects = append(b.objects, pool)
-		b.byID[idOf(pool)] = pool
+		want := wantedFrom(t, pool)
+		b.objects = append(b.objects, want)
+		b.byID[want.id] = want
 	}
 	return b
 }
@@ -58,12 +59,12 @@ func buildOf(pools, letters int) *build {
 func TestAStatusIsWrittenWhateverIsInIt(t *testing.T) {
 	r, sync := stored(t)
 	p := newSyncPass(sync, &syncMemory{}, r.clock.Now())
-	b := buildOf(10000, 53)
+	b := buildOf(t, 10000, 53)
 	p.memory.newest = b
 	if err := r.fit(t.Context(), p); err != nil {
 		t.Fatal(err.message())
 	}
-	p.target, p.status.Inventory = b, inventoryOf(b.objects)
+	p.target, p.status.Inventory = b, inventory(b.objects)
 	var found []finding
 	for i := range 200 {
 		value := strings.Repeat(`<"&`, maxDriftValue/3)
@@ -110,12 +111,12 @@ func TestMoreObjectsThanAStatusHolds(t *testing.T) {
 		"too many":               {12001, 20, nil, false},
 		"long names":             {10000, 240, nil, false},
 		"few with long names":    {3000, 240, nil, true},
-		"all of them have moved": {7000, 30, buildOf(7000, 31), false},
+		"all of them have moved": {7000, 30, buildOf(t, 7000, 31), false},
 	} {
 		sync := sync.DeepCopy()
-		p := newSyncPass(sync, &syncMemory{newest: buildOf(test.pools, test.letters)}, r.clock.Now())
+		p := newSyncPass(sync, &syncMemory{newest: buildOf(t, test.pools, test.letters)}, r.clock.Now())
 		if test.before != nil {
-			p.status.Inventory = inventoryOf(test.before.objects)
+			p.status.Inventory = inventory(test.before.objects)
 		}
 		before := len(p.status.Inventory)
 		err := r.fit(t.Context(), p)
@@ -129,7 +130,7 @@ func TestMoreObjectsThanAStatusHolds(t *testing.T) {
 			continue
 		}
 		// What fits is written with the most that stands beside it.
-		p.status.Inventory = inventoryOf(p.memory.newest.objects)
+		p.status.Inventory = inventory(p.memory.newest.objects)
 		data, _ := json.Marshal(strings.Repeat("v", 1<<20))
 		p.showDrift([]v1alpha1.DriftEntry{{Kind: "ExecutorPool", Name: "gpu", Cause: v1alpha1.DriftClusterEdited, Since: metav1.NewTime(r.clock.Now()), Git: shorten(string(data), maxDriftValue)}})
 		if err := r.writeStatus(t.Context(), p); err != nil {

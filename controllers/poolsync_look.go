@@ -2,7 +2,6 @@ package controllers
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"reflect"
 	"slices"
@@ -25,9 +24,9 @@ const requestsAtOnce = 16
 // sight is one object as Git wants it and as the cluster has it.
 type sight struct {
 	id   objectID
-	want *unstructured.Unstructured
+	want *wanted
 	// before is what was applied last; nil for what is new, or not known.
-	before *unstructured.Unstructured
+	before *wanted
 	// have is what the cluster has; nil where it has none. It may be the cache's
 	// own and is only read.
 	have *unstructured.Unstructured
@@ -67,7 +66,7 @@ type objectMemory struct {
 	learned bool
 	// refused is why the API server did not take refusedWant.
 	refused     error
-	refusedWant *unstructured.Unstructured
+	refusedWant *wanted
 }
 
 // versionOf is an object's resourceVersion, empty for what is not there.
@@ -93,7 +92,7 @@ func (m *syncMemory) object(id objectID) *objectMemory {
 
 // changed says whether Git wants something else than was applied.
 func (s *sight) changed() bool {
-	return s.before == nil || s.before != s.want && !reflect.DeepEqual(s.before.Object, s.want.Object)
+	return !s.before.same(s.want)
 }
 
 // leaving says that the object is being deleted: it cannot be brought back
@@ -203,8 +202,8 @@ func (m *syncMemory) attend(p *syncPass) {
 }
 
 // sight begins to look at an object.
-func (p *syncPass) sight(want *unstructured.Unstructured) *sight {
-	s := &sight{id: idOf(want), want: want, observed: fleet.Observed(want), ignore: fleet.IgnoredPaths(p.sync.Spec.Drift.Ignore, want)}
+func (p *syncPass) sight(want *wanted) *sight {
+	s := &sight{id: want.id, want: want, observed: want.observed, ignore: want.ignored(p.sync.Spec.Drift.Ignore)}
 	s.bears = p.memory.object(s.id).bears
 	if p.inventory == nil {
 		p.inventory = idsOf(p.status.Inventory)
@@ -254,15 +253,12 @@ func (s *sight) learn(ctx context.Context, c client.Client, o *objectMemory) {
 		return
 	}
 	o.learned = true
-	object := s.want.DeepCopy()
-	data, err := json.Marshal(object)
-	if err == nil {
-		err = c.Patch(ctx, object, client.RawPatch(types.ApplyPatchType, data), client.ForceOwnership, client.FieldOwner(v1alpha1.FieldManagerPoolSync), client.DryRunAll)
-	}
+	object := s.want.named()
+	err := c.Patch(ctx, object, client.RawPatch(types.ApplyPatchType, s.want.text), client.ForceOwnership, client.FieldOwner(v1alpha1.FieldManagerPoolSync), client.DryRunAll)
 	if err != nil {
 		return // a write will tell; some webhooks cannot be asked without one
 	}
-	for _, diff := range fleet.CompareSpecs(s.want, object, s.ignore) {
+	for _, diff := range fleet.CompareSpecs(s.want.object(), object, s.ignore) {
 		// What is dropped is said when it is written, and what somebody else owns is
 		// theirs: an apply leaves that alone.
 		if diff.Have != nil && diff.Manager == "" {
@@ -275,9 +271,8 @@ func (s *sight) learn(ctx context.Context, c client.Client, o *objectMemory) {
 
 // read fills in what the cluster has.
 func (s *sight) read(ctx context.Context, from client.Reader) error {
-	have := &unstructured.Unstructured{}
-	have.SetGroupVersionKind(s.want.GroupVersionKind())
-	err := from.Get(ctx, client.ObjectKeyFromObject(s.want), have)
+	have := s.want.named()
+	err := from.Get(ctx, client.ObjectKeyFromObject(have), have)
 	switch {
 	case apierrors.IsNotFound(err):
 		s.have = nil
@@ -304,18 +299,18 @@ func (s *sight) present() *unstructured.Unstructured {
 }
 
 func (s *sight) compare() {
-	have := s.present()
-	s.diffs, s.edited = s.notBorne(fleet.CompareSpecs(s.want, have, s.ignore)), nil
+	want, have := s.want.object(), s.present()
+	s.diffs, s.edited = s.notBorne(fleet.CompareSpecs(want, have, s.ignore)), nil
 	switch {
 	case s.observed:
 		return
 	case s.before == nil:
 	case s.changed():
-		s.edited = s.notBorne(among(fleet.CompareSpecs(s.before, have, s.ignore), s.diffs))
+		s.edited = s.notBorne(among(fleet.CompareSpecs(s.before.object(), have, s.ignore), s.diffs))
 	default:
 		s.edited = s.diffs
 	}
-	s.unmarked = have != nil && (!contains(have.GetLabels(), s.want.GetLabels()) || !contains(have.GetAnnotations(), s.want.GetAnnotations()))
+	s.unmarked = have != nil && (!contains(have.GetLabels(), want.GetLabels()) || !contains(have.GetAnnotations(), want.GetAnnotations()))
 }
 
 // awaited are the differences to what Git wants and does not have its way in yet.
@@ -323,7 +318,7 @@ func (s *sight) awaited() []fleet.FieldDiff {
 	if !s.quiet {
 		return s.diffs
 	}
-	return fleet.CompareSpecs(s.want, s.present(), s.ignore)
+	return fleet.CompareSpecs(s.want.object(), s.present(), s.ignore)
 }
 
 // notBorne are the differences that no accepted write has left.

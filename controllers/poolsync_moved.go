@@ -6,8 +6,6 @@ import (
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
-	"cloop.dev/cloop/apis/v1alpha1"
-	"cloop.dev/cloop/internal/fleet"
 	"cloop.dev/cloop/internal/fleet/moved"
 )
 
@@ -21,8 +19,8 @@ func notMoved(b *build, doomed []*unstructured.Unstructured) []*unstructured.Uns
 	}
 	var claims []moved.Claim[objectID]
 	for id, object := range b.byID {
-		if from := object.GetAnnotations()[v1alpha1.AnnotationMovedFrom]; from != "" && !fleet.Observed(object) {
-			claims = append(claims, moved.Claim[objectID]{At: id, From: movedFrom(id, from)})
+		if object.movedFrom != "" && !object.observed {
+			claims = append(claims, moved.Claim[objectID]{At: id, From: movedFrom(id, object.movedFrom)})
 		}
 	}
 	renamed, _ := moved.Pairs(claims, func(id objectID) bool { return gone[id] }, func(id objectID) bool { return b.byID[id] != nil })

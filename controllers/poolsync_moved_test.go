@@ -40,11 +40,11 @@ func TestWhatWasMoved(t *testing.T) {
 		}
 		return o
 	}
-	b := &build{byID: map[objectID]*unstructured.Unstructured{}}
+	b := &build{byID: map[objectID]*wanted{}}
 	for _, o := range []*unstructured.Unstructured{
 		object("a", "new", "old"), object("b", "here", "a/there"), object("a", "stays", ""), object("a", "one", "stays"), object("a", "two", "old"),
 	} {
-		b.byID[idOf(o)] = o
+		b.byID[idOf(o)] = wantedFrom(t, o)
 	}
 	left := notMoved(b, []*unstructured.Unstructured{object("a", "old", ""), object("a", "there", ""), object("b", "old", ""), object("a", "lost", "")})
 	var names string

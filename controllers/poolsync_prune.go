@@ -35,7 +35,7 @@ type leftover struct {
 // keeps the inventory. What is not gone yet stays in it.
 func (r *poolSyncReconciler) prune(ctx context.Context, p *syncPass) *stageError {
 	held := p.held()
-	wanted := merged(inventoryOf(p.own(p.target)), having(p.status.Inventory, func(id objectID) bool { return held[id] }))
+	wanted := merged(inventory(p.own(p.target)), having(p.status.Inventory, func(id objectID) bool { return held[id] }))
 	if !p.sync.Spec.Prune {
 		if p.fresh() {
 			p.status.Inventory = wanted

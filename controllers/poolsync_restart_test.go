@@ -112,7 +112,7 @@ func TestAHalfAppliedCommitIsNoDrift(t *testing.T) {
 	want.Object["spec"] = map[string]any{"maxRunners": int64(6), "minRunners": int64(1)}
 	before.Object["spec"] = map[string]any{"maxRunners": int64(4), "minRunners": int64(0)}
 	have.Object["spec"] = map[string]any{"maxRunners": int64(6), "minRunners": int64(2)}
-	s := &sight{want: want, before: before, have: have}
+	s := &sight{want: wantedFrom(t, want), before: wantedFrom(t, before), have: have}
 	s.compare()
 	if len(s.edited) != 1 || s.edited[0].Path != "/spec/minRunners" {
 		t.Errorf("edited are %+v", s.edited)

@@ -6,14 +6,12 @@ import (
 	"slices"
 	"strings"
 
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"cloop.dev/cloop/apis/v1alpha1"
 	"cloop.dev/cloop/internal/count"
-	"cloop.dev/cloop/internal/fleet"
 )
 
 // Two PoolSyncs may want one object. It belongs to the one that has it in its
@@ -121,9 +119,9 @@ func idOfEntry(e v1alpha1.InventoryEntry) objectID {
 }
 
 // own are the objects of a build that are applied and that no other PoolSync has.
-func (p *syncPass) own(b *build) []*unstructured.Unstructured {
-	return slices.DeleteFunc(slices.Clone(b.objects), func(object *unstructured.Unstructured) bool {
-		return p.memory.rivals[idOf(object)].Name != "" || fleet.Observed(object)
+func (p *syncPass) own(b *build) []*wanted {
+	return slices.DeleteFunc(slices.Clone(b.objects), func(object *wanted) bool {
+		return p.memory.rivals[object.id].Name != "" || object.observed
 	})
 }
 

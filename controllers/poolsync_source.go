@@ -41,9 +41,9 @@ type build struct {
 	// all text that the path is made of; empty: it is not known.
 	variables, closure string
 	// objects to apply, in no order, with everything but the revision.
-	objects []*unstructured.Unstructured
+	objects []*wanted
 	// byID: id → the object.
-	byID map[objectID]*unstructured.Unstructured
+	byID map[objectID]*wanted
 	// hubPools are left to the hub; observed are among objects and only compared.
 	hubPools, observed int
 	// held are the objects that are not applied for problems of theirs; they are not
@@ -134,7 +134,7 @@ func (r *poolSyncReconciler) build(ctx context.Context, p *syncPass) *stageError
 
 // buildAt renders a path at a commit. A refusal is the build's, an error may pass.
 func (r *poolSyncReconciler) buildAt(ctx context.Context, p *syncPass, builder *fleet.Builder, commit, path, revision string, variables *fleet.Variables) (*build, *stageError) {
-	b := &build{commit: commit, path: path, revision: revision, variables: variables.Digest(), byID: map[objectID]*unstructured.Unstructured{}}
+	b := &build{commit: commit, path: path, revision: revision, variables: variables.Digest(), byID: map[objectID]*wanted{}}
 	// By its hash: the branch may have moved since it was resolved.
 	tree, err := r.checkout(ctx, p, commit)
 	switch {
@@ -218,8 +218,8 @@ func (r *poolSyncReconciler) render(ctx context.Context, sync *v1alpha1.PoolSync
 		rendered := &built.Objects[i]
 		if held := built.HeldBack[fleet.Identity(rendered.Object)]; len(held) > 0 && !refused {
 			b.held[idIn(sync, rendered.Object)] = true
-		} else {
-			b.add(sync, rendered)
+		} else if err := b.add(sync, rendered); err != nil {
+			return stalled(v1alpha1.ReasonBuildFailed, err)
 		}
 	}
 	if refused {
@@ -251,29 +251,21 @@ func buildFailure(ctx context.Context, err error) *stageError {
 }
 
 // add makes a rendered object ours. What the hub reads from Git stays the hub's.
-func (b *build) add(sync *v1alpha1.PoolSync, rendered *fleet.Rendered) {
+func (b *build) add(sync *v1alpha1.PoolSync, rendered *fleet.Rendered) error {
 	if fleet.HubReads(rendered.Object) {
 		b.hubPools++
-		return
+		return nil
 	}
-	obj := rendered.Object.DeepCopy()
-	delete(obj.Object, "status")
-	obj.SetNamespace(idIn(sync, obj).namespace)
-	if fleet.Observed(obj) {
+	object, err := wantedOf(ours(sync, rendered))
+	if err != nil {
+		return err
+	}
+	if object.observed {
 		b.observed++
-		b.objects = append(b.objects, obj)
-		b.byID[idOf(obj)] = obj
-		return
 	}
-	labels := obj.GetLabels()
-	if labels == nil {
-		labels = map[string]string{}
-	}
-	labels[v1alpha1.LabelPoolSyncName], labels[v1alpha1.LabelPoolSyncNamespace] = sync.Name, sync.Namespace
-	obj.SetLabels(labels)
-	setAnnotation(obj, v1alpha1.AnnotationSourcePath, rendered.SourcePath)
-	b.objects = append(b.objects, obj)
-	b.byID[idOf(obj)] = obj
+	b.objects = append(b.objects, object)
+	b.byID[object.id] = object
+	return nil
 }
 
 // idIn is the object's id where the PoolSync applies it: in its own namespace, if

@@ -108,7 +108,7 @@ func (r *poolSyncReconciler) announce(ctx context.Context, p *syncPass) error {
 	if !p.fresh() || p.memory.applied == p.target {
 		return nil
 	}
-	p.status.Inventory = merged(p.status.Inventory, inventoryOf(p.own(p.target)))
+	p.status.Inventory = merged(p.status.Inventory, inventory(p.own(p.target)))
 	message := "applies " + p.target.revision
 	r.set(p, v1alpha1.ConditionReady, metav1.ConditionUnknown, v1alpha1.ReasonProgressing, message)
 	r.set(p, v1alpha1.ConditionReconciling, metav1.ConditionTrue, v1alpha1.ReasonProgressing, message)

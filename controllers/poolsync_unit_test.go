@@ -301,7 +301,7 @@ func TestACommitIsRenderedOnce(t *testing.T) {
 		}
 	})
 	got := testing.AllocsPerRun(3, func() {
-		b := &build{path: path, byID: map[objectID]*unstructured.Unstructured{}}
+		b := &build{path: path, byID: map[objectID]*wanted{}}
 		if err := r.render(t.Context(), &v1alpha1.PoolSync{}, fleet.NewBuilder(validator), dir, b, nil); err != nil || len(b.objects) != 5 {
 			t.Fatal(err, len(b.objects))
 		}
@@ -332,7 +332,7 @@ func TestAnIgnoredKindIsNotApplied(t *testing.T) {
 	if err != nil || len(report.Problems) > 0 || len(report.Suppressed) != 1 {
 		t.Fatal(report, err)
 	}
-	b := &build{path: "clusters/dev", byID: map[objectID]*unstructured.Unstructured{}}
+	b := &build{path: "clusters/dev", byID: map[objectID]*wanted{}}
 	r := &poolSyncReconciler{validator: validator}
 	if err := r.render(t.Context(), &v1alpha1.PoolSync{}, fleet.NewBuilder(validator), dir, b, nil); err != nil {
 		t.Fatal(err.message())

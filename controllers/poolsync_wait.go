@@ -20,7 +20,6 @@ import (
 
 	"cloop.dev/cloop/apis/v1alpha1"
 	"cloop.dev/cloop/internal/count"
-	"cloop.dev/cloop/internal/fleet"
 )
 
 // health is what is known of the readiness of what a PoolSync applied.
@@ -122,7 +121,7 @@ func (r *poolSyncReconciler) unready(ctx context.Context, p *syncPass) ([]string
 		}
 	}
 	for id, object := range p.target.byID {
-		if fleet.Observed(object) {
+		if object.observed {
 			continue
 		}
 		// Its own PoolSync would wait for itself; others' are not in the cache.

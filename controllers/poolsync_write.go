@@ -142,9 +142,9 @@ func (e *droppedError) Error() string {
 // write applies what Git wants and takes away what it does not name. What the
 // answer still has otherwise is the cluster's last word.
 func (w *writer) write(ctx context.Context, s *sight) error {
-	object := s.want.DeepCopy()
-	setAnnotation(object, v1alpha1.AnnotationRevision, w.revision)
-	data, err := json.Marshal(object)
+	want, object := s.want.object(), s.want.named()
+	setAnnotation(want, v1alpha1.AnnotationRevision, w.revision)
+	data, err := json.Marshal(want)
 	if err != nil {
 		return fmt.Errorf("encode %s: %w", s.id, err)
 	}
@@ -152,7 +152,7 @@ func (w *writer) write(ctx context.Context, s *sight) error {
 	if err != nil {
 		return err
 	}
-	diffs := fleet.CompareSpecs(s.want, object, s.ignore)
+	diffs := fleet.CompareSpecs(want, object, s.ignore)
 	for _, diff := range diffs {
 		if diff.Have == nil && diff.Want != nil {
 			return &droppedError{diff.Path}
@@ -164,7 +164,7 @@ func (w *writer) write(ctx context.Context, s *sight) error {
 		}
 		diffs = nil
 		if object != nil {
-			diffs = fleet.CompareSpecs(s.want, object, s.ignore)
+			diffs = fleet.CompareSpecs(want, object, s.ignore)
 		}
 	}
 	s.have, s.bears = object, diffs
@@ -183,9 +183,10 @@ const restoreAttempts = 5
 // set. It returns the object as it has become, nil where it is gone.
 func (w *writer) removeForeignFields(ctx context.Context, s *sight, have *unstructured.Unstructured) (*unstructured.Unstructured, error) {
 	var tried []fleet.FieldDiff
+	want := s.want.object()
 	for range restoreAttempts {
 		// What is missing has been applied and dropped: adding it again is no use.
-		diffs := slices.DeleteFunc(fleet.CompareSpecs(s.want, have, s.ignore), func(d fleet.FieldDiff) bool { return d.Have == nil })
+		diffs := slices.DeleteFunc(fleet.CompareSpecs(want, have, s.ignore), func(d fleet.FieldDiff) bool { return d.Have == nil })
 		// What came back at once is set by the API server's own admission.
 		if len(diffs) == 0 || slices.EqualFunc(diffs, tried, sameDiff) {
 			return have, nil
@@ -258,7 +259,7 @@ func (w *writer) writeShared(ctx context.Context, manager *ssa.ResourceManager, 
 // not name and nobody else owns. Left out, it would be removed where an earlier
 // commit named it.
 func (s *sight) payload() *unstructured.Unstructured {
-	object := s.want.DeepCopy()
+	object := s.want.object()
 	if s.have == nil {
 		return object
 	}

@@ -104,7 +104,7 @@ func TestAnObjectThatChangesMeanwhileIsRestored(t *testing.T) {
 				s.kubectlEdit("gpu", fmt.Sprintf(`{"metadata":{"annotations":{"meddled":"%d"}}}`, meddled))
 			}
 		}}}
-		of := &sight{id: idOf(want), want: want}
+		of := &sight{id: idOf(want), want: wantedFrom(t, want)}
 		have, err := w.now(s.ctx, of)
 		if err != nil || have == nil {
 			return have, err

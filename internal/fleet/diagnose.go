@@ -356,9 +356,9 @@ func (d *diagnosis) fails(ctx context.Context, count int) (message string, faile
 		return err.Error(), true
 	}
 	resources, err := d.b.run(ctx, d.dir, d.b.absolute(replaced), d.scan.knowledge())
-	of := &run{}
+	var of *run
 	if err == nil {
-		of.objects, of.wrong, err = madeOf(resources)
+		of, err = madeOf(resources)
 	}
 	if err != nil {
 		return d.b.withoutDirectory(err), true

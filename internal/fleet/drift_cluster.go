@@ -169,17 +169,15 @@ func ignoredBy(sync *v1alpha1.PoolSync, obj *unstructured.Unstructured) []string
 	if sync == nil {
 		return nil
 	}
-	return IgnoredPaths(sync.Spec.Drift.Ignore, obj)
+	return IgnoredPaths(sync.Spec.Drift.Ignore, obj.GetKind(), obj.GetNamespace(), obj.GetName())
 }
 
 // IgnoredPaths are the JSON pointers of the rules that mean an object.
-func IgnoredPaths(rules []v1alpha1.IgnoreRule, obj *unstructured.Unstructured) []string {
+func IgnoredPaths(rules []v1alpha1.IgnoreRule, kind, namespace, name string) []string {
 	var paths []string
 	for _, rule := range rules {
 		t := rule.Target
-		if t == nil || (t.Kind == "" || t.Kind == obj.GetKind()) &&
-			(t.Namespace == "" || t.Namespace == obj.GetNamespace()) &&
-			(t.Name == "" || t.Name == obj.GetName()) {
+		if t == nil || (t.Kind == "" || t.Kind == kind) && (t.Namespace == "" || t.Namespace == namespace) && (t.Name == "" || t.Name == name) {
 			paths = append(paths, rule.Paths...)
 		}
 	}

@@ -15,6 +15,7 @@ import (
 
 	"github.com/fluxcd/pkg/kustomize/filesys"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/util/json"
 	"sigs.k8s.io/kustomize/api/krusty"
 	"sigs.k8s.io/kustomize/api/resmap"
 	"sigs.k8s.io/kustomize/api/types"
@@ -99,19 +100,30 @@ func (s *scan) objectsOf(run *run, reused bool, file string) *rendering {
 	for _, wrong := range run.wrong {
 		out.problems = append(out.problems, located(broken(RuleBuild, wrong.Error()), file))
 	}
-	for i := range run.objects {
-		object := s.object(run.objects[i].object, file)
+	for i, tree := range run.trees() {
+		object := s.object(tree, file)
 		object.digest, object.reused = &run.objects[i].digest, reused
 		out.objects = append(out.objects, object)
 	}
 	return out
 }
 
-// made is an object as kustomize rendered it, and the digest of its text. Several
-// builds share it, so nobody may change it.
+// made is an object as kustomize rendered it. What is remembered is its text: the tree
+// takes five times as much memory, and is soon made again.
 type made struct {
-	object *unstructured.Unstructured
+	text   []byte
 	digest [sha256.Size]byte
+}
+
+func madeAs(text []byte) made { return made{text, sha256.Sum256(text)} }
+
+// tree is the object, another one each time.
+func (m *made) tree() *unstructured.Unstructured {
+	obj := &unstructured.Unstructured{}
+	if err := json.Unmarshal(m.text, &obj.Object); err != nil {
+		panic(err) // the text was written from such a tree
+	}
+	return obj
 }
 
 // Nets for what the scan does not foresee, each far beyond what it lets through: what
@@ -121,27 +133,26 @@ const (
 	maxRendered = 4 * maxRootBytes
 )
 
-// madeOf takes the objects out of what kustomize rendered; wrong is about those
-// that are none.
-func madeOf(resources resmap.ResMap) (objects []made, wrong []error, err error) {
-	objects = make([]made, 0, resources.Size())
+// madeOf takes the objects out of what kustomize rendered.
+func madeOf(resources resmap.ResMap) (*run, error) {
+	out := &run{objects: make([]made, 0, resources.Size()), fresh: make([]*unstructured.Unstructured, 0, resources.Size())}
 	size := 0
 	for _, resource := range resources.Resources() {
 		data, err := resource.MarshalJSON()
 		if err != nil {
-			return nil, nil, err
+			return nil, err
 		}
 		if size += len(data); size > maxRendered {
-			return nil, nil, fmt.Errorf("%w: its objects are together larger than %d MiB", errBounds, maxRendered>>20)
+			return nil, fmt.Errorf("%w: its objects are together larger than %d MiB", errBounds, maxRendered>>20)
 		}
 		obj := &unstructured.Unstructured{}
 		if err := obj.UnmarshalJSON(data); err != nil {
-			wrong = append(wrong, err)
+			out.wrong = append(out.wrong, err)
 			continue
 		}
-		objects = append(objects, made{obj, sha256.Sum256(data)})
+		out.objects, out.fresh = append(out.objects, madeAs(data)), append(out.fresh, obj)
 	}
-	return objects, wrong, nil
+	return out, nil
 }
 
 // relate lets objects find those that their values were taken from, also those

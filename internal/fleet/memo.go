@@ -17,8 +17,8 @@ import (
 // memo is what a builder remembers of the last build of one path. The builds of
 // one memo come one after another.
 //
-// What it holds is what a build leaves anyway, the objects, and about a hundred
-// bytes for each file and each verdict.
+// What it holds is the text of the objects, and about a hundred bytes for each file
+// and each verdict.
 type memo struct {
 	// runs of kustomize that the last build used: key → run.
 	runs map[answer]*run
@@ -41,9 +41,24 @@ type memo struct {
 // run is what one run of kustomize rendered.
 type run struct {
 	objects []made
+	// fresh are the trees of objects until the first asks for them.
+	fresh []*unstructured.Unstructured
 	// wrong is about what is no object; a run with any is not remembered.
 	wrong []error
 	trace *trace
+}
+
+// trees are those of the run's objects.
+func (r *run) trees() []*unstructured.Unstructured {
+	trees := r.fresh
+	if r.fresh = nil; trees != nil {
+		return trees
+	}
+	trees = make([]*unstructured.Unstructured, len(r.objects))
+	for i := range r.objects {
+		trees[i] = r.objects[i].tree()
+	}
+	return trees
 }
 
 // begin makes ready for a build under a law. What was judged by another says
@@ -82,8 +97,8 @@ func (b *builder) remembered(ctx context.Context, dir string, replaced map[strin
 		if err != nil {
 			return nil, false, err
 		}
-		objects, wrong, err := madeOf(resources)
-		return &run{objects: objects, wrong: wrong}, false, err
+		out, err := madeOf(resources)
+		return out, false, err
 	}
 	m, key := b.memo, b.keyOf(dir, replaced)
 	if m.replay == nil {
@@ -98,10 +113,10 @@ func (b *builder) remembered(ctx context.Context, dir string, replaced map[strin
 	if err != nil {
 		return nil, false, err
 	}
-	out = &run{trace: traced.trace}
-	if out.objects, out.wrong, err = madeOf(resources); err != nil {
+	if out, err = madeOf(resources); err != nil {
 		return nil, false, err
 	}
+	out.trace = traced.trace
 	for _, text := range replaced {
 		out.trace.unknown = out.trace.unknown || bytes.Contains(text, []byte(b.dir))
 	}
@@ -137,10 +152,11 @@ func (m *memo) outlineOf(key answer) *outline {
 	return known
 }
 
-func (m *memo) noteOutline(key answer, documents []schemas.Document) {
-	if m != nil {
-		m.next.outlines[key] = outlineOf(documents)
-	}
+// noteOutline keeps the outline of a file.
+func (m *memo) noteOutline(key answer, documents []schemas.Document) *outline {
+	known := outlineOf(documents)
+	m.next.outlines[key] = known
+	return known
 }
 
 // substitute replaces an object's variables, or finds what became of it when it had
@@ -159,10 +175,12 @@ func (m *memo) substitute(o *renderedObject, v *Variables, of answer) []schemas.
 			// The places of some fields are those of the values.
 			return nil
 		}
-		known = made{o.Object, digestOf(o.Object)}
+		known = madeAs([]byte(canonical(o.Object.Object)))
+	} else {
+		o.Object = known.tree()
 	}
 	m.next.replaced[key] = known
-	o.Object, o.digest, o.variables = known.object, &known.digest, map[string]placed{}
+	o.digest, o.variables = &known.digest, map[string]placed{}
 	return nil
 }
 

@@ -48,6 +48,37 @@ func TestCheckKeepsLittleOfADocument(t *testing.T) {
 	}
 }
 
+// What a builder remembers of an object is its text, and what a build that is on its
+// way holds of a document beside the objects is an outline: their trees and nodes are
+// five and twenty times as much.
+func TestBuilderKeepsLittle(t *testing.T) {
+	const pools, kept, most = 300, 3 << 10, 18 << 10
+	v, dir := validator(t), repo(t, wide(pools, 50))
+	build := func(builder *fleet.Builder) {
+		if built, err := builder.Build(t.Context(), dir, "eu", nil); err != nil || len(built.Objects) != pools {
+			t.Fatal(err)
+		}
+	}
+	build(fleet.NewBuilder(v))
+	defer debug.SetGCPercent(debug.SetGCPercent(10))
+	builder := fleet.NewBuilder(v)
+	before := heap()
+	stop, sampled := make(chan struct{}), make(chan uint64)
+	go func() { sampled <- peakHeap(stop) }()
+	build(builder)
+	close(stop)
+	peak := int64(<-sampled) - int64(before)
+	each := (int64(heap()) - int64(before)) / pools
+	t.Logf("%d B are kept of an object, and a build has at most %d KiB on the heap", each, peak>>10)
+	if each > kept {
+		t.Errorf("a builder remembers %d bytes of an object, want at most %d", each, kept)
+	}
+	if peak > pools*most {
+		t.Errorf("a build of %d objects has %d KiB on the heap, want at most %d", pools, peak>>10, pools*most>>10)
+	}
+	runtime.KeepAlive(builder)
+}
+
 // peakHeap is the most that the heap held until it is stopped.
 func peakHeap(stop <-chan struct{}) (peak uint64) {
 	sample := []metrics.Sample{{Name: "/memory/classes/heap/objects:bytes"}}

@@ -51,24 +51,26 @@ func (o *outlined) whole(i int) *schemas.Document {
 	return &o.documents[i]
 }
 
-// resources adds the documents of a file. One that an earlier build has read is
-// not read again before somebody asks for more than its outline.
+// resources adds the documents of a file. Where builds are remembered, no more than
+// its outline is kept, and a file that one of them has read is not read again, before
+// somebody asks for more than that.
 func (s *scan) resources(name string, data []byte) {
 	key := answerOf(name, string(data))
-	if known := s.memo.outlineOf(key); known != nil {
-		file := &outlined{outline: known, file: name, data: data}
-		for i := range known.documents {
-			s.add(layer{file: name, document: &known.documents[i], outlined: file, place: i})
+	known := s.memo.outlineOf(key)
+	if known == nil {
+		documents, problems := schemas.Decode(name, data)
+		s.report(problems...)
+		if s.memo == nil || len(problems) > 0 {
+			for i := range documents {
+				s.add(layer{file: name, document: &documents[i]})
+			}
+			return
 		}
-		return
+		known = s.memo.noteOutline(key, documents)
 	}
-	documents, problems := schemas.Decode(name, data)
-	s.report(problems...)
-	for i := range documents {
-		s.add(layer{file: name, document: &documents[i]})
-	}
-	if len(problems) == 0 {
-		s.memo.noteOutline(key, documents)
+	file := &outlined{outline: known, file: name, data: data}
+	for i := range known.documents {
+		s.add(layer{file: name, document: &known.documents[i], outlined: file, place: i})
 	}
 }
 

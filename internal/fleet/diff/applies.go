@@ -192,7 +192,7 @@ func (a appliedBy) kept(l *lives, now, then *v1alpha1.ExecutorPool) *v1alpha1.Ex
 	}
 	object := &unstructured.Unstructured{Object: fields}
 	object.SetGroupVersionKind(v1alpha1.GroupVersion.WithKind(v1alpha1.ExecutorPoolKind))
-	ignored := fleet.IgnoredPaths(a.sync.Spec.Drift.Ignore, object)
+	ignored := fleet.IgnoredPaths(a.sync.Spec.Drift.Ignore, object.GetKind(), object.GetNamespace(), object.GetName())
 	then = then.DeepCopy()
 	keep := func(field string, differs bool, set func()) {
 		if differs && slices.ContainsFunc(ignored, func(path string) bool { return field == path || inside(field, path) }) {
