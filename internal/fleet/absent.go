@@ -15,7 +15,7 @@ func (c *checker) absentPaths(b *builder) {
 	var syncs []*facts
 	for at, objects := range c.applied {
 		for _, f := range objects {
-			if f.sync != nil && at.by == "" && (f.sync.here || !f.sync.flux) {
+			if f.sync != nil && at.by == "" && !strings.Contains(f.sync.path, "${") && (f.sync.here || !f.sync.flux) {
 				syncs = append(syncs, f)
 			}
 		}

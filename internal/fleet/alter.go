@@ -28,6 +28,8 @@ type alteration struct {
 	spec map[string]any
 	// digest is equal for those that say the same.
 	digest string
+	// written: field of a Kustomization → where the object has it, for one of Argo CD.
+	written map[string]string
 }
 
 // alterationOf is that of a Kustomization; nil where it has none of the fields.
@@ -70,9 +72,19 @@ func isEmpty(value any) bool {
 	return false
 }
 
+// field is where the object has a field of a Kustomization.
+func (a *alteration) field(path string) string {
+	for field, written := range a.written {
+		if rest, ok := strings.CutPrefix(path, "spec."+field); ok && (rest == "" || strings.ContainsAny(rest[:1], ".[")) {
+			return written + rest
+		}
+	}
+	return path
+}
+
 // place is where the Kustomization says something.
 func (a *alteration) place(format string, args ...any) placed {
-	at := a.by.locate(schemas.Problem{Path: fmt.Sprintf(format, args...)})
+	at := a.by.locate(schemas.Problem{Path: a.field(fmt.Sprintf(format, args...))})
 	return placed{file: at.File, line: int32(at.Line), column: int32(at.Column)} //nolint:gosec // files are bounded
 }
 
@@ -90,19 +102,27 @@ func (a *alteration) components(dir string) (all []string) {
 
 // as renders a root in one of the ways in which it is applied. Its error is the
 // context's.
-func (b *builder) as(ctx context.Context, dir, file string, of *applier) (*rendering, error) {
-	a := of.alters()
+func (b *builder) as(ctx context.Context, at root, of *applier) (*rendering, error) {
+	dir, file, a := at.path, at.kustomization, of.alters()
 	if a == nil {
-		return b.taken(ctx, dir, file)
+		return b.itself(ctx, at)
 	}
-	data, err := b.gate.read(file)
-	if err != nil {
-		return b.taken(ctx, dir, file)
+	var text []byte
+	var origins *origins
+	if of.plain {
+		// Flux writes a kustomization of all that lies there.
+		dir, file = of.path, path.Join(of.path, "kustomization.yaml")
+		listed, problems, err := b.listed(ctx, of.path, at)
+		if err != nil || len(problems) > 0 {
+			return &rendering{problems: problems, lost: true}, err
+		}
+		text, origins = a.write(b, dir, file, listed, true)
+	} else if data, err := b.gate.read(file); err == nil {
+		text, origins = a.write(b, dir, file, data, false)
 	}
-	text, origins := a.write(b, dir, file, data)
 	if text == nil {
 		// It cannot be read, which is told.
-		return b.taken(ctx, dir, file)
+		return b.itself(ctx, at)
 	}
 	other := &builder{dir: b.dir, root: b.root, gate: b.gate.with(file, text), clock: b.clock, comments: b.comments, diagnosing: b.diagnosing}
 	out, err := other.kustomize(ctx, dir, file)
@@ -126,47 +146,97 @@ func (b *builder) as(ctx context.Context, dir, file string, of *applier) (*rende
 	return out, nil
 }
 
-// common sets the metadata that all objects have in common, which Flux does last.
-func (a *alteration) common(objects []renderedObject) {
-	set := layer{patch: true, fields: map[string]position{}}
-	for _, field := range []string{"labels", "annotations"} {
-		pairs, _, _ := unstructured.NestedStringMap(a.spec, "commonMetadata", field)
-		for key := range pairs {
-			at := a.place("spec.commonMetadata.%s[%s]", field, key)
-			set.file = at.file
-			set.fields["/metadata/"+field+"/"+escape(key)] = position{int(at.line), int(at.column)}
-		}
-		for i := range objects {
-			o := &objects[i]
-			if len(pairs) == 0 {
-				continue
-			}
-			o.Object, o.digest = o.Object.DeepCopy(), nil
-			all, _, _ := unstructured.NestedStringMap(o.Object.Object, "metadata", field)
-			if all == nil {
-				all = map[string]string{}
-			}
-			maps.Copy(all, pairs)
-			_ = unstructured.SetNestedStringMap(o.Object.Object, all, "metadata", field)
-		}
+// itself renders a root as it is.
+func (b *builder) itself(ctx context.Context, at root) (*rendering, error) {
+	if at.kustomization == "" {
+		return b.plainRoot(ctx, at)
 	}
-	if len(set.fields) == 0 {
-		return
+	return b.taken(ctx, at.path, at.kustomization)
+}
+
+// listed is the kustomization that Flux writes for a directory that has none, of as
+// much of it as a root below has: files of YAML, and directories with a kustomization.
+// Problems are those of what cannot be searched. Its error is the context's.
+func (b *builder) listed(ctx context.Context, dir string, at root) (text []byte, problems []schemas.Problem, err error) {
+	var names []string
+	add := func(name string) { names = append(names, strings.TrimPrefix(name, dir+"/")) }
+	if at.kustomization != "" {
+		add(at.path)
+	} else {
+		at.applied = true
+		err = b.walk(ctx, at, walker{
+			file:      func(file string) error { add(file); return nil },
+			directory: func(dir, _ string) error { add(dir); return nil },
+			wrong:     func(problem schemas.Problem) { problems = append(problems, problem) },
+		})
+		out := &rendering{}
+		if err = out.ended(ctx, at.path, err); err != nil {
+			return nil, nil, err
+		}
+		problems = append(problems, out.problems...)
+	}
+	// What comes from texts always encodes.
+	text, _ = yaml.Marshal(map[string]any{"apiVersion": "kustomize.config.k8s.io/v1beta1", "kind": "Kustomization", "resources": names})
+	return text, problems, nil
+}
+
+// commonMetadata is what all objects of an alteration have in common.
+type commonMetadata struct {
+	// fields: "labels" and "annotations" → key → value.
+	fields map[string]map[string]string
+	set    layer
+}
+
+// common notes the metadata that all objects have in common.
+func (a *alteration) common(objects []renderedObject) {
+	c := &commonMetadata{fields: map[string]map[string]string{}, set: layer{patch: true, fields: map[string]position{}}}
+	for _, field := range []string{"labels", "annotations"} {
+		c.fields[field], _, _ = unstructured.NestedStringMap(a.spec, "commonMetadata", field)
+		for key := range c.fields[field] {
+			at := a.place("spec.commonMetadata.%s[%s]", field, key)
+			c.set.file = at.file
+			c.set.fields["/metadata/"+field+"/"+escape(key)] = position{int(at.line), int(at.column)}
+		}
 	}
 	for i := range objects {
-		objects[i].layers = append(slices.Clone(objects[i].layers), &set)
+		if len(c.set.fields) > 0 {
+			objects[i].common = c
+		}
 	}
 }
 
+// finish sets the metadata that the object has in common with others, which Flux does
+// last: variables in it are none.
+func (o *renderedObject) finish() {
+	c := o.common
+	if c == nil {
+		return
+	}
+	o.Object, o.digest, o.common = o.Object.DeepCopy(), nil, nil
+	for field, pairs := range c.fields {
+		all, _, _ := unstructured.NestedStringMap(o.Object.Object, "metadata", field)
+		if all == nil {
+			all = map[string]string{}
+		}
+		if maps.Copy(all, pairs); len(pairs) > 0 {
+			_ = unstructured.SetNestedStringMap(o.Object.Object, all, "metadata", field)
+		}
+	}
+	o.layers = append(slices.Clone(o.layers), &c.set)
+}
+
 // write is the kustomization with the alteration in it, and where everything in that
-// comes from; nil where the file is no kustomization.
-func (a *alteration) write(b *builder, dir, file string, data []byte) ([]byte, *origins) {
+// comes from; nil where the file is no kustomization. A new one is at the path of the
+// Kustomization that it is written for.
+func (a *alteration) write(b *builder, dir, file string, data []byte, isNew bool) ([]byte, *origins) {
 	g := &graft{a: a, gate: b.gate, from: map[*yaml.Node]origin{}}
 	document, plain, err := g.read(file, data)
 	if err != nil {
 		return nil, nil
 	}
-	g.top = document.Content[0]
+	if g.top = document.Content[0]; isNew {
+		g.all(g.top, a.place("spec.path"))
+	}
 	for _, set := range [][2]string{{"targetNamespace", "namespace"}, {"namePrefix", "namePrefix"}, {"nameSuffix", "nameSuffix"}} {
 		if text, _ := a.spec[set[0]].(string); text != "" {
 			at := a.place("spec.%s", set[0])
@@ -187,6 +257,9 @@ func (a *alteration) write(b *builder, dir, file string, data []byte) ([]byte, *
 		return nil, nil
 	}
 	found := &origins{file: file, top: placed{file: file, line: int32(plain.Line), column: int32(plain.Column)}} //nolint:gosec // files are bounded
+	if isNew {
+		found.top = a.place("spec.path")
+	}
 	blocks := bytes.Split(out.Bytes(), []byte("\n"))
 	if !found.walk(document, &written, g.from, blocks) {
 		return nil, nil
@@ -222,7 +295,15 @@ func (g *graft) read(file string, data []byte) (document, top *yaml.Node, err er
 	if err := decoder.Decode(&read); err != nil {
 		return nil, nil, err
 	}
-	if !errors.Is(decoder.Decode(&indented), io.EOF) || len(read.Content) == 0 || read.Content[0].Kind != yaml.MappingNode {
+	for {
+		var more yaml.Node
+		if err := decoder.Decode(&more); errors.Is(err, io.EOF) {
+			break
+		} else if err != nil || len(more.Content) > 0 && more.Content[0].Tag != "!!null" {
+			return nil, nil, errNoKustomization
+		}
+	}
+	if len(read.Content) == 0 || read.Content[0].Kind != yaml.MappingNode {
 		return nil, nil, errNoKustomization
 	}
 	if err := yaml.Unmarshal(data, &indented); err != nil {

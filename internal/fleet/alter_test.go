@@ -82,7 +82,7 @@ func TestRendersWhatFluxRenders(t *testing.T) {
 	own := "resources: [gpu.yaml]\nnamePrefix: own-\nnamespace: own\nimages: [{name: example.com/runner, newTag: '1', digest: 'sha256:aa'}]\npatches: [{target: {kind: ExecutorPool}, patch: '- {op: replace, path: /spec/maxRunners, value: 3}'}]\n"
 	deployment := "---\napiVersion: apps/v1\nkind: Deployment\nmetadata: {name: d}\nspec: {template: {spec: {containers: [{name: c, image: example.com/runner}]}}}\n"
 	component := "apiVersion: kustomize.config.k8s.io/v1alpha1\nkind: Component\npatches: [{target: {kind: ExecutorPool}, patch: '- {op: add, path: /spec/minRunners, value: 1}'}]\n"
-	for _, kustomization := range []string{"resources: [gpu.yaml]\n", own, "Resources: [gpu.yaml]\n", "resources:\n- gpu.yaml # all\ncommonLabels: {a: b}\npatches: []\n"} {
+	for _, kustomization := range []string{"resources: [gpu.yaml]\n", own, "Resources: [gpu.yaml]\n", "resources:\n- gpu.yaml # all\ncommonLabels: {a: b}\npatches: []\n", "resources: [gpu.yaml]\n---\n", ""} {
 		for _, spec := range []string{
 			"  targetNamespace: pools\n", "  namePrefix: eu-\n  nameSuffix: -x\n",
 			"  patches:\n  - target: {kind: ExecutorPool, name: gpu}\n    patch: |\n      - {op: replace, path: /spec/maxRunners, value: 8}\n  - patch: |\n      apiVersion: cloop.dev/v1alpha1\n      kind: ExecutorPool\n      metadata: {name: gpu}\n      spec: {minRunners: 1}\n",
@@ -92,12 +92,24 @@ func TestRendersWhatFluxRenders(t *testing.T) {
 			"  images: [{name: example.com/runner, newTag: '2'}, {name: other, newName: another}]\n", "  images: [{name: example.com/runner, newName: example.com/r}]\n",
 			"  images: [{name: example.com/runner, digest: 'sha256:0123456789012345678901234567890123456789012345678901234567890123'}]\n",
 		} {
-			dir := repo(t, altered(spec, map[string]string{"clusters/eu/kustomization.yaml": kustomization, "clusters/eu/gpu.yaml": basePool + deployment, "parts/more/kustomization.yaml": component}))
+			if kustomization == "resources: [gpu.yaml]\n---\n" && !strings.Contains(spec, "target") {
+				continue // as without the line
+			}
+			files := altered(spec, map[string]string{"clusters/eu/kustomization.yaml": kustomization, "clusters/eu/gpu.yaml": basePool + deployment, "parts/more/kustomization.yaml": component,
+				// What Flux lists where there is no kustomization.
+				"clusters/eu/b/cpu.yml": named("cpu"), "clusters/eu/a/kustomization.yaml": "namePrefix: a-\nresources: [a.yaml]\n", "clusters/eu/a/a.yaml": named("a"), "clusters/eu/a.json": "{}"})
+			if kustomization == "" {
+				delete(files, "clusters/eu/kustomization.yaml")
+			}
+			dir := repo(t, files)
 			renderer, err := fleet.NewRenderer(dir, nil)
 			if err != nil {
 				t.Fatal(err)
 			}
 			defer renderer.Close()
+			if _, err := renderer.Roots(t.Context()); err != nil {
+				t.Fatal(err)
+			}
 			ways, err := renderer.Ways(t.Context(), "clusters/eu")
 			if err != nil || len(ways) != 1 {
 				t.Fatal(ways, err)

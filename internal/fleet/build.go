@@ -165,6 +165,8 @@ type renderedObject struct {
 	variables map[string]placed
 	// origins of its root's kustomization, where that was written anew.
 	origins *origins
+	// common is the metadata that it has of its applier; nil: none, or it is set. See finish.
+	common *commonMetadata
 	// without is what its root was rendered without; nil: nothing.
 	without *leftOut
 }
@@ -187,8 +189,13 @@ type builder struct {
 	root *os.Root
 	// gate says which files are read.
 	gate *gate
+	// given are the values that the repository does not have.
+	given *Variables
 	// applied: see appliers; nil until somebody asks.
 	applied *[]applier
+	// sources: "KIND NAMESPACE/NAME" of a source of Flux → the repository that it
+	// fetches; empty where two say different things.
+	sources map[string]string
 	// doubts are why what appliers the repository has is not known for sure: see doubt.
 	doubts []schemas.Problem
 	// surveyed: see surveyAll; nil until somebody asks.

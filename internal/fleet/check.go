@@ -127,7 +127,7 @@ func (o Checking) Check(ctx context.Context, root string, paths ...string) (*Rep
 		return nil, pathError(root, pathReason(err))
 	}
 	defer b.close()
-	b.gate.tracked = o.Tracked
+	b.gate.tracked, b.given = o.Tracked, o.Variables
 	if isBare(b.root) {
 		return nil, bareError(root)
 	}

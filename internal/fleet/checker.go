@@ -73,21 +73,24 @@ func (c *checker) root(ctx context.Context, b *builder, at root) error {
 	if c.omit(at, variant{}) {
 		return nil
 	}
-	if at.kustomization == "" {
-		err := c.plainRoot(ctx, b, at, variant{})
-		if !errors.Is(err, errVariables) {
-			return err
-		}
-		return c.each(ctx, b, at, func(v variant) error { return c.plainRoot(ctx, b, at, v) })
-	}
 	if c.appliers != nil && slices.ContainsFunc(*c.appliers, func(a applier) bool { return a.applies(at.path) && a.alters() != nil }) {
 		return c.each(ctx, b, at, func(v variant) error {
+			if at.kustomization == "" && v.of.alters() == nil {
+				return c.plainRoot(ctx, b, at, v)
+			}
 			out, err := c.render(ctx, b, at, v.of)
 			if err == nil {
 				c.kustomized(at, v, out)
 			}
 			return err
 		})
+	}
+	if at.kustomization == "" {
+		err := c.plainRoot(ctx, b, at, variant{})
+		if !errors.Is(err, errVariables) {
+			return err
+		}
+		return c.each(ctx, b, at, func(v variant) error { return c.plainRoot(ctx, b, at, v) })
 	}
 	out, err := c.render(ctx, b, at, nil)
 	if err != nil {
@@ -105,11 +108,11 @@ func (c *checker) root(ctx context.Context, b *builder, at root) error {
 
 // render renders a root as an applier has it.
 func (c *checker) render(ctx context.Context, b *builder, at root, of *applier) (*rendering, error) {
-	out, err := b.as(ctx, at.path, at.kustomization, of)
+	out, err := b.as(ctx, at, of)
 	if err != nil {
 		return nil, err
 	}
-	if len(out.objects) == 0 && len(out.problems) == 0 {
+	if len(out.objects) == 0 && len(out.problems) == 0 && at.kustomization != "" {
 		out.problems = append(out.problems, b.nothing(at.kustomization))
 	}
 	return out, b.bearRemote(ctx, at.path, c.applicantOf(at.path), out)
@@ -211,6 +214,7 @@ func (c *checker) begin(name string, variables *Variables) *rootChecker {
 func (r *rootChecker) judgeWith(o *renderedObject, variables *Variables) *facts {
 	object := *o
 	problems := object.substitute(variables)
+	object.finish()
 	if r.spent.add(&object); len(problems) > 0 {
 		f := &facts{identity: identity(o.Object), object: describe(o.Object), file: o.File, line: o.Line,
 			ours: o.Object.GroupVersionKind().Group == v1alpha1.GroupVersion.Group, verdict: problems}

@@ -21,6 +21,10 @@ func (b *builder) doubt(problems ...schemas.Problem) {
 // consequence, and is looked at again once that is mended. A file that belongs to no
 // root, such as a template of objects, is told of nowhere, and hides nothing.
 func (c *checker) settleDoubts() {
+	if c.appliers != nil {
+		c.hintUnknown(unknownPaths(*c.appliers))
+		c.hintElsewhere()
+	}
 	if len(c.doubts) == 0 {
 		return
 	}
@@ -35,6 +39,15 @@ func (c *checker) settleDoubts() {
 	for i := range c.findings {
 		if p := &c.findings[i].problem; p.Rule == RuleUnresolvedVariable {
 			p.Hint += fmt.Sprintf("; %s:%d may name what applies this, and cannot be read: %s", first.File, max(first.Line, 1), first.Message)
+		}
+	}
+}
+
+// hintUnknown says of variables without a value what may apply them with one.
+func (c *checker) hintUnknown(unknown []schemas.Problem) {
+	for i := range c.findings {
+		if p := &c.findings[i].problem; p.Rule == RuleUnresolvedVariable && len(unknown) > 0 {
+			p.Hint += fmt.Sprintf("; %s at %s:%d may apply this, but %s", unknown[0].Object, unknown[0].File, unknown[0].Line, unknown[0].Message)
 		}
 	}
 }

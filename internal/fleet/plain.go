@@ -27,17 +27,27 @@ func (b *builder) plain(ctx context.Context, name string) (*rendering, error) {
 func (b *builder) plainRoot(ctx context.Context, at root) (*rendering, error) {
 	out := &rendering{}
 	s := &scan{root: b.root, gate: b.gate, comments: b.comments}
-	err := b.walk(ctx, at,
-		func(file string) error {
+	err := b.walk(ctx, at, walker{
+		file: func(file string) error {
 			data, problem, err := plainFile(s, file)
-			if err == nil && problem == nil {
-				out.add(parsed(file, data))
-			} else if problem != nil {
+			switch {
+			case err != nil:
+			case problem != nil:
 				out.problems = append(out.problems, *problem)
+			case at.directory.takes(data):
+				out.add(parsed(file, data))
 			}
 			return err
 		},
-		func(inner *rendering) { out.add(inner) })
+		directory: func(dir, kustomization string) error {
+			inner, err := b.taken(ctx, dir, kustomization)
+			if err == nil {
+				out.add(inner)
+			}
+			return err
+		},
+		wrong: func(problem schemas.Problem) { out.problems = append(out.problems, problem) },
+	})
 	return out, out.ended(ctx, at.path, err)
 }
 
@@ -62,9 +72,18 @@ func (r *rendering) ended(ctx context.Context, name string, err error) error {
 	return nil
 }
 
-// walk visits the YAML files of a path in order, and what kustomizations below
-// it render.
-func (b *builder) walk(ctx context.Context, at root, visit func(file string) error, rendered func(*rendering)) error {
+// walker is what becomes of what lies in a plain directory. An error ends the walk.
+type walker struct {
+	file func(name string) error
+	// directory is one with a kustomization.
+	directory func(dir, kustomization string) error
+	// wrong is told of what cannot be searched.
+	wrong func(schemas.Problem)
+}
+
+// walk visits the YAML files of a path, and the directories with a kustomization below
+// it, in order.
+func (b *builder) walk(ctx context.Context, at root, visit walker) error {
 	files := 0
 	return fs.WalkDir(b.root.FS(), at.path, func(file string, entry fs.DirEntry, err error) error {
 		if ctx.Err() != nil {
@@ -74,7 +93,7 @@ func (b *builder) walk(ctx context.Context, at root, visit func(file string) err
 			if file == at.path {
 				return err
 			}
-			rendered(&rendering{problems: []schemas.Problem{unsearched(file, err)}})
+			visit.wrong(unsearched(file, err))
 			return fs.SkipDir
 		}
 		if at.searched && b.law().Config.Excluded(file) {
@@ -84,13 +103,13 @@ func (b *builder) walk(ctx context.Context, at root, visit func(file string) err
 			return nil
 		}
 		if entry.IsDir() {
-			return b.plainDirectory(ctx, at, file, entry, rendered)
+			return b.plainDirectory(at, file, entry, visit)
 		}
-		if file != at.path && !isYAML(file) {
+		if file != at.path && !isYAML(file) || !at.directory.has(at.path, file) {
 			return nil
 		}
 		if !utf8.ValidString(file) {
-			rendered(&rendering{problems: []schemas.Problem{unsearched(file, nil)}})
+			visit.wrong(unsearched(file, nil))
 			return nil
 		}
 		if entry.Type()&fs.ModeSymlink != 0 {
@@ -101,26 +120,24 @@ func (b *builder) walk(ctx context.Context, at root, visit func(file string) err
 		if files++; files > maxPlainFiles {
 			return fmt.Errorf("%w: more than %d files", errBounds, maxPlainFiles)
 		}
-		return visit(file)
+		return visit.file(file)
 	})
 }
 
-func (b *builder) plainDirectory(ctx context.Context, at root, dir string, entry fs.DirEntry, rendered func(*rendering)) error {
+func (b *builder) plainDirectory(at root, dir string, entry fs.DirEntry, visit walker) error {
 	if dir == at.path {
 		return nil
 	}
-	if at.flat || at.except[dir] || strings.HasPrefix(entry.Name(), ".") || isRepository(b.root, dir) {
+	if at.flat || at.directory.flat() || at.except[dir] || strings.HasPrefix(entry.Name(), ".") || isRepository(b.root, dir) {
 		return fs.SkipDir
 	}
 	kustomization, err := kustomizationIn(b.root, dir)
 	if err != nil || kustomization == "" {
 		return err
 	}
-	inner, err := b.taken(ctx, dir, kustomization)
-	if err != nil {
+	if err := visit.directory(dir, kustomization); err != nil {
 		return err
 	}
-	rendered(inner)
 	return fs.SkipDir
 }
 
@@ -201,10 +218,10 @@ func (r *rootChecker) plain(ctx context.Context, b *builder, at root) error {
 		parts[index] = part
 	}
 	undecided := false
-	err := b.walk(ctx, at,
-		func(file string) error {
+	err := b.walk(ctx, at, walker{
+		file: func(file string) error {
 			data, problem, err := plainFile(s, file)
-			if err != nil {
+			if err != nil || problem == nil && !at.directory.takes(data) {
 				return err
 			}
 			if !r.decided && bytes.Contains(data, []byte("${")) {
@@ -221,10 +238,16 @@ func (r *rootChecker) plain(ctx context.Context, b *builder, at root) error {
 			})
 			return nil
 		},
-		func(inner *rendering) {
-			undecided = undecided || !r.decided && inner.hasVariables()
-			put(next(), r.judgeAll(inner))
-		})
+		directory: func(dir, kustomization string) error {
+			inner, err := b.taken(ctx, dir, kustomization)
+			if err == nil {
+				undecided = undecided || !r.decided && inner.hasVariables()
+				put(next(), r.judgeAll(inner))
+			}
+			return err
+		},
+		wrong: func(problem schemas.Problem) { put(next(), &judged{problems: []schemas.Problem{problem}}) },
+	})
 	// No judge fails.
 	_ = judges.Wait()
 	if errors.Is(err, errVariables) || undecided {

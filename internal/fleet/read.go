@@ -113,7 +113,11 @@ func (s *scan) read(name string) ([]byte, error) {
 func (s *scan) noteComments(name string, data []byte) error {
 	if _, taken := s.gate.instead[name]; taken && s.comments != nil {
 		var err error
-		if data, err = readBounded(s.root, name); err != nil {
+		data, err = readBounded(s.root, name)
+		if errors.Is(err, fs.ErrNotExist) {
+			return nil // Flux writes it
+		}
+		if err != nil {
 			return err
 		}
 	}

@@ -26,6 +26,7 @@ func NewRenderer(dir string, given *Variables) (*Renderer, error) {
 	if err != nil {
 		return nil, pathError(dir, pathReason(err))
 	}
+	b.given = given
 	return &Renderer{b: b, given: given, roots: map[string]root{}}, nil
 }
 
@@ -127,6 +128,9 @@ func (r *Renderer) Render(ctx context.Context, path string, ways []Way) ([]Rende
 		}
 		one := rendering{objects: slices.Clone(out.objects), problems: slices.Clone(out.problems)}
 		one.substitute(way.variables, nil)
+		for j := range one.objects {
+			one.objects[j].finish()
+		}
 		all[i].Problems = one.problems
 		for j := range one.objects {
 			r.spent.add(&one.objects[j])
@@ -161,11 +165,11 @@ func (r *Renderer) render(ctx context.Context, path string, of *applier) (*rende
 	case err != nil:
 		return nil, err
 	case kustomization != "":
-		return r.b.as(ctx, clean, kustomization, of)
+		return r.b.as(ctx, root{path: clean, kustomization: kustomization}, of)
 	}
 	at, known := r.roots[clean]
 	if !known || at.kustomization != "" {
 		return nil, pathError(path, errors.New("it is a part of another root"))
 	}
-	return r.b.plainRoot(ctx, at)
+	return r.b.as(ctx, at, of)
 }

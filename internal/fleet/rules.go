@@ -51,8 +51,8 @@ const (
 	RulePathNotFound = "path-not-found"
 	// RulePrincipalName is an audience or owner by which the hub can call nobody.
 	RulePrincipalName = "principal-name"
-	// RuleUnrendered is a field of a Kustomization of Flux that changes what it
-	// applies, and that is not applied to what is checked.
+	// RuleUnrendered is a field of a Kustomization of Flux, or of an Application, that
+	// changes what it applies, and that is not applied to what is checked.
 	RuleUnrendered = "unrendered"
 	// RuleUnlisted is a file with documents that no kustomization lists.
 	RuleUnlisted = "unlisted"
@@ -116,8 +116,8 @@ var rules = map[string]Rule{
 		Remedy: "correct spec.path, or commit what it names; ignore it with the reason where it reads another repository"},
 	RulePrincipalName: {Severity: schemas.SeverityError, Meaning: "No user, group or role of a hub can have a name that an audience or an owner gives: nobody is meant by it.",
 		Remedy: "write one user:NAME, group:NAME or role:NAME an entry; names have letters, digits and . _ @ + -, and those of roles are lower case with -"},
-	RuleUnrendered: {Severity: schemas.SeverityWarning, Meaning: "A Kustomization of Flux changes what it applies by fields of its own, and its path has no kustomization. What is checked and compared is what lies there, without them.",
-		Remedy: "add a kustomization.yaml that lists the files of the path; or ignore it with the reason that it changes nothing of a pool"},
+	RuleUnrendered: {Severity: schemas.SeverityWarning, Meaning: "A Kustomization of Flux that applies the whole repository, or an Application of Argo CD, changes what it applies by fields of its own, and its path has no kustomization. What is checked and compared is what lies there, without them.",
+		Remedy: "give it a path of its own, or add a kustomization.yaml that lists the files of the path; or ignore it with the reason that it changes nothing of a pool"},
 	RuleUnlisted: {Severity: schemas.SeverityWarning, Meaning: "A file with documents of cloop.dev lies in a directory with a kustomization, or below one, and no kustomization lists it: nothing applies it.",
 		Remedy: "add it to the resources of the kustomization, or remove it"},
 	policy.RuleConfig: {Severity: schemas.SeverityError, Fixed: true, Meaning: "A file of .cloop, or a comment that turns a rule off, says what cannot be meant.",

@@ -151,6 +151,27 @@ func (v *Variables) Digest() string {
 	return hex.EncodeToString(sum[:])
 }
 
+// lenient has what has no value stand for itself, in an object.
+func (v *Variables) lenient(obj *unstructured.Unstructured) *Variables {
+	all := v
+	eachText(obj.Object, "", func(_, text string) {
+		if !strings.Contains(text, "$") {
+			return
+		}
+		tree, err := parseText(text)
+		if err != nil {
+			return
+		}
+		for _, name := range v.missing(tree.Root) {
+			if all == v {
+				all = v.Over(&Variables{})
+			}
+			all.put(name, "${"+name+"}", placed{})
+		}
+	})
+	return all
+}
+
 // Objects with this label or annotation are left as they are.
 const (
 	substituteKey     = v1alpha1.Group + "/substitute"
@@ -159,14 +180,14 @@ const (
 )
 
 // substituted says whether variables in the object are replaced at all: of other
-// kinds than those that are applied, nothing is.
+// kinds than those that are applied, and those that say what is applied, nothing is.
 func substituted(obj *unstructured.Unstructured) bool {
 	for _, from := range []map[string]string{obj.GetLabels(), obj.GetAnnotations()} {
 		if from[substituteKey] == substituteOff || from[fluxSubstituteKey] == substituteOff {
 			return false
 		}
 	}
-	return Applicable(obj.GroupVersionKind()) && speaksOf(obj.Object, "$")
+	return (Applicable(obj.GroupVersionKind()) || isFlux(obj)) && speaksOf(obj.Object, "$")
 }
 
 // hasVariables says whether any of the objects may have one.
@@ -204,12 +225,18 @@ var whole = regexp.MustCompile(`^\$\{([_a-zA-Z][_a-zA-Z0-9]*)\}$`)
 
 // substitute replaces the variables of an object, as Flux does: in its text as
 // YAML, so that a number may be made of a text. What has no value is a problem,
-// and the object is then as it was.
+// and the object is then as it was; but what Flux's own object lacks is for Flux to say.
 func (o *renderedObject) substitute(v *Variables) []schemas.Problem {
 	if v == nil || !substituted(o.Object) {
 		return nil
 	}
+	if isFlux(o.Object) {
+		v = v.lenient(o.Object)
+	}
 	if problems := o.unresolved(v); len(problems) > 0 {
+		if isFlux(o.Object) {
+			return nil
+		}
 		return problems
 	}
 	changed, err := v.replaced(o.Object)

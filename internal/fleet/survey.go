@@ -63,8 +63,9 @@ type root struct {
 	// searched: it stands for a search that has found nothing, and leaves out what
 	// the repository excludes.
 	searched bool
-	// applied as one, by an object of the repository.
-	applied bool
+	// applied as one, by an object of the repository; with directory as Argo CD does.
+	applied   bool
+	directory *argoDirectory
 	// except are directories below that are roots of their own.
 	except map[string]bool
 }

@@ -42,7 +42,7 @@ func TestCheckOfSeveralKustomizations(t *testing.T) {
 		"one hub pool":         {flux("a", "./apps/a", "") + flux("b", "./apps/b", ""), nil, []string{"duplicate-pool apps/b/gpu.yaml:5:3 metadata.name"}},
 		"one object":           {flux("a", "./apps/a", "") + flux("b", "./apps/b", ""), map[string]string{"apps/b/gpu.yaml": in("a")}, []string{"object-in-two-syncs clusters/eu/apps.yaml:12:3 spec.path"}},
 		"one namespace":        {flux("a", "./apps/a", "") + flux("b", "./apps/b", ""), map[string]string{"apps/a/gpu.yaml": in("a") + shared, "apps/b/gpu.yaml": strings.TrimPrefix(shared, "---\n")}, nil},
-		"one path, two places": {flux("a", "./apps/a", "  targetNamespace: first\n") + flux("b", "./apps/a", "  targetNamespace: second\n"), map[string]string{"apps/b/gpu.yaml": fleettest.Removed}, []string{"duplicate-pool apps/a/gpu.yaml:5:3 metadata.name", "unrendered clusters/eu/apps.yaml:7:3 spec.targetNamespace", "unrendered clusters/eu/apps.yaml:15:3 spec.targetNamespace"}},
+		"one path, two places": {flux("a", "./apps/a", "  targetNamespace: first\n") + flux("b", "./apps/a", "  targetNamespace: second\n"), map[string]string{"apps/b/gpu.yaml": fleettest.Removed}, []string{"duplicate-pool apps/a/gpu.yaml:5:3 metadata.name"}},
 		"one path, two pools": {flux("a", "./apps/a", "  postBuild: {substitute: {POOL: gpu, NS: first}}\n") + flux("b", "./apps/a", "  postBuild: {substitute: {POOL: other, NS: second}}\n"),
 			map[string]string{"apps/a/gpu.yaml": strings.Replace(in("${NS}"), "name: gpu\n", "name: ${POOL}\n", 1), "apps/b/gpu.yaml": fleettest.Removed, "hub/other.yaml": strings.Replace(hubPool, "name: gpu", "name: other", 1)}, nil},
 		"one hub pool of a cluster that nothing applies": {"", map[string]string{"clusters/eu/flux-system/sync.yaml": fleettest.Removed, "clusters/eu/apps.yaml": fleettest.Removed,
@@ -182,6 +182,10 @@ func TestCheckOfAnAudience(t *testing.T) {
 		if got := places(report); !slices.Equal(got, wrong) {
 			t.Errorf("of %q: %v", entry, got)
 		}
+	}
+	plain := hubPool + "  owner: \"group:a:b\"\n"
+	if got := places(check(t, map[string]string{"a.yaml": plain, "b.yaml": strings.Replace(plain, "name: gpu", "name: other", 1)})); !slices.Equal(got, []string{"principal-name a.yaml:10:3 spec.owner", "principal-name b.yaml:10:3 spec.owner"}) {
+		t.Errorf("in plain files: %v", got)
 	}
 	report := check(t, with(sound(), map[string]string{"hub/gpu.yaml": hubPool + "  audience:\n  - group:ml\n  - group:ml\n"}))
 	if got := places(report); len(got) != 1 || got[0] != "schema hub/gpu.yaml:12:5 spec.audience[1]" {

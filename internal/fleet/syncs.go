@@ -20,8 +20,10 @@ import (
 // applier is an object of the repository that has a path applied: a PoolSync, a
 // Kustomization of Flux, or an Application of Argo CD.
 type applier struct {
-	// object names it, and in is the root or plain file that has it.
-	object, in string
+	// name is the object's, and in is the root or plain file that has it.
+	name, in string
+	// object is nil of Argo CD's.
+	object *renderedObject
 	// sync tells a PoolSync from the others.
 	sync bool
 	// path is cleaned, and relative to the repository's root.
@@ -29,27 +31,38 @@ type applier struct {
 	// source is as a synced has it; empty for Argo CD.
 	source string
 	// plain: the path is a directory without a kustomization, all below which is
-	// applied as one.
-	plain bool
+	// applied as one. With directory it is as Argo CD has it; chart: it makes something
+	// else of what lies there than the documents.
+	plain, chart bool
+	directory    *argoDirectory
+	// url is of the repository that it reads; empty: it is not known. elsewhere: that is
+	// another than this one.
+	url       string
+	elsewhere bool
 	// facts of what is no Application.
 	facts *facts
 	// variables are nil where it replaces none. References to objects of a
 	// cluster have no values here.
 	variables *Variables
 	// alteration is what it changes by fields of its own; nil: nothing. See alters.
-	// unrendered are those fields where they are not applied here.
+	// unrendered are those fields where they are not applied here, and digest is equal
+	// where they say the same.
 	alteration *alteration
 	unrendered []schemas.Problem
+	digest     string
 }
 
 // alters is what it changes of what its path renders by fields of its own, as far as
-// that is applied here.
+// that is applied here. Whatever applies the whole of a repository may mean another one.
 func (a *applier) alters() *alteration {
-	if a == nil || a.plain {
+	if a == nil || a.plain && (a.path == "." || a.argo()) {
 		return nil
 	}
 	return a.alteration
 }
+
+// argo says whether it is Argo CD's.
+func (a *applier) argo() bool { return a.object == nil }
 
 // WithinRepository is a path as objects give it, cleaned and relative to the
 // repository's root, which it cannot leave.
@@ -58,42 +71,15 @@ func WithinRepository(name string) string {
 }
 
 const (
-	fluxGroup = "kustomize.toolkit.fluxcd.io"
-	argoGroup = "argoproj.io"
+	fluxGroup       = "kustomize.toolkit.fluxcd.io"
+	fluxSourceGroup = "source.toolkit.fluxcd.io"
+	argoGroup       = "argoproj.io"
 )
 
-// namesApplier says whether a text may define an applier.
+// namesApplier says whether a text may define an applier, or what one reads.
 func namesApplier(data []byte) bool {
 	return bytes.Contains(data, []byte(v1alpha1.PoolSyncKind)) && bytes.Contains(data, []byte(v1alpha1.Group)) ||
-		bytes.Contains(data, []byte(fluxGroup)) || bytes.Contains(data, []byte(argoGroup))
-}
-
-// argoAppliers are the paths that an Application of Argo CD has applied. The paths of
-// an ApplicationSet are made of what it finds: that of its template says at least that
-// Argo CD applies.
-func argoAppliers(obj *unstructured.Unstructured, in string) (found []applier) {
-	spec := []string{"spec"}
-	switch obj.GetKind() {
-	case "Application":
-	case "ApplicationSet":
-		spec = []string{"spec", "template", "spec"}
-	default:
-		return nil
-	}
-	at := func(source map[string]any) {
-		if where, _, _ := unstructured.NestedString(source, "path"); where != "" {
-			found = append(found, applier{object: describe(obj), in: in, path: WithinRepository(where)})
-		}
-	}
-	source, _, _ := unstructured.NestedMap(obj.Object, append(spec, "source")...)
-	at(source)
-	several, _, _ := unstructured.NestedSlice(obj.Object, append(spec, "sources")...)
-	for _, source := range several {
-		if source, ok := source.(map[string]any); ok {
-			at(source)
-		}
-	}
-	return found
+		bytes.Contains(data, []byte(fluxGroup)) || bytes.Contains(data, []byte(fluxSourceGroup)) || bytes.Contains(data, []byte(argoGroup))
 }
 
 // appliers finds those that the repository defines: in plain files, and in what
@@ -105,7 +91,7 @@ func (b *builder) appliers(ctx context.Context) ([]applier, error) {
 			return nil, err
 		}
 		b.plainPaths(found)
-		if found, err = b.altered(ctx, found); err != nil {
+		if found, err = b.inherited(ctx, found); err != nil {
 			return nil, err
 		}
 		b.applied = &found
@@ -113,46 +99,22 @@ func (b *builder) appliers(ctx context.Context) ([]applier, error) {
 	return *b.applied, nil
 }
 
-// plainPaths notes which of them apply a directory without a kustomization.
+// plainPaths notes which of them apply a directory without a kustomization, and what of
+// what they change is not applied here.
 func (b *builder) plainPaths(found []applier) {
 	for i := range found {
-		_, kustomization, err := b.find(found[i].path)
-		info, noFile := b.root.Stat(found[i].path)
-		found[i].plain = err == nil && kustomization == "" && noFile == nil && info.IsDir()
-		if found[i].plain {
-			found[i].unrendered = found[i].alteration.unrendered()
+		a := &found[i]
+		_, kustomization, err := b.find(a.path)
+		info, noFile := b.root.Stat(a.path)
+		a.plain = err == nil && kustomization == "" && noFile == nil && info.IsDir()
+		if a.plain && a.argo() {
+			_, noChart := b.root.Stat(path.Join(a.path, "Chart.yaml"))
+			a.plain = !a.chart && noChart != nil
+		}
+		if a.alteration != nil && a.alters() == nil {
+			a.unrendered, a.digest = a.alteration.unrendered(), a.alteration.digest
 		}
 	}
-}
-
-// altered has the appliers of a root as the one that applies the root changes them.
-func (b *builder) altered(ctx context.Context, found []applier) ([]applier, error) {
-	for _, dir := range b.surveyed.order {
-		file := b.surveyed.kustomizations[dir]
-		var by *applier
-		for i := range found {
-			if a := &found[i]; a.applies(dir) && a.alters() != nil {
-				by = a
-			}
-		}
-		if by == nil || !slices.ContainsFunc(found, func(a applier) bool { return a.in == dir }) {
-			continue
-		}
-		out, err := b.as(ctx, dir, file, by)
-		if err != nil {
-			return nil, err
-		}
-		if len(out.problems) > 0 {
-			continue // which are told of the root
-		}
-		var now []applier
-		for i := range out.objects {
-			now = out.objects[i].applier(now, dir)
-		}
-		b.plainPaths(now)
-		found = append(slices.DeleteFunc(found, func(a applier) bool { return a.in == dir }), now...)
-	}
-	return found, nil
 }
 
 func (b *builder) findAppliers(ctx context.Context) ([]applier, error) {
@@ -186,11 +148,13 @@ func (b *builder) appliersIn(ctx context.Context, s *survey) ([]applier, error) 
 			return nil, err
 		}
 		for i := range out.objects {
+			b.noteSource(out.objects[i].Object)
 			found = out.objects[i].applier(found, dir)
 		}
 		b.doubt(out.problems...)
 		b.keep(dir, out)
 	}
+	b.elsewhere(found)
 	return found, nil
 }
 
@@ -205,6 +169,7 @@ func (b *builder) defined(files []string) (found []applier, lost []schemas.Probl
 		part := parsed(file, data)
 		lost = append(lost, part.problems...)
 		for i := range part.objects {
+			b.noteSource(part.objects[i].Object)
 			found = part.objects[i].applier(found, file)
 		}
 	}
@@ -265,13 +230,14 @@ func (o *renderedObject) applier(others []applier, in string) []applier {
 	case isFlux(obj):
 		values, from = []string{"spec", "postBuild", "substitute"}, []string{"spec", "postBuild"}
 	case gvk.Group == argoGroup:
-		return append(others, argoAppliers(obj, in)...)
+		return append(others, o.argoAppliers(in)...)
 	default:
 		return others
 	}
 	where, _, _ := unstructured.NestedString(obj.Object, "spec", "path")
-	found := applier{object: describe(obj), in: in, path: WithinRepository(where), sync: isKind(obj, v1alpha1.PoolSyncKind), facts: o.syncFacts()}
-	found.source = found.facts.sync.source
+	self := *o
+	found := applier{name: describe(obj), object: &self, in: in, path: WithinRepository(where), sync: isKind(obj, v1alpha1.PoolSyncKind), facts: o.syncFacts()}
+	found.source, found.url = found.facts.sync.source, found.facts.sync.url
 	if !found.sync {
 		found.alteration = o.alterationOf()
 	}
@@ -294,7 +260,11 @@ func (o *renderedObject) given(field []string, sync bool) *Variables {
 		text, isText := value.(string)
 		switch {
 		case !isText:
-			v.refused[name] = refusal{fmt.Sprintf("%s in %s of %s is no text (%s:%d)", name, strings.Join(field, "."), describe(o.Object), at.File, at.Line), "write it in quotes"}
+			remedy := "write it in quotes"
+			if o.variables != nil {
+				remedy = ownQuotes
+			}
+			v.refused[name] = refusal{fmt.Sprintf("%s in %s of %s is no text (%s:%d)", name, strings.Join(field, "."), describe(o.Object), at.File, at.Line), remedy}
 		case sync:
 			if err := v.set(name, text, place); err != nil {
 				v.refused[name] = refusal{err.Error(), fmt.Sprintf("correct it at %s:%d", at.File, at.Line)}
@@ -308,12 +278,12 @@ func (o *renderedObject) given(field []string, sync bool) *Variables {
 
 // appliesPath says whether one of the appliers names a path.
 func appliesPath(appliers []applier, path string) bool {
-	return slices.ContainsFunc(appliers, func(a applier) bool { return a.path == path })
+	return slices.ContainsFunc(appliers, func(a applier) bool { return a.path == path && !a.elsewhere })
 }
 
 // applies says whether it has a root applied.
 func (a *applier) applies(root string) bool {
-	return a.path == root || a.plain && strings.HasPrefix(root, a.path+"/")
+	return !a.elsewhere && (a.path == root || a.plain && !a.directory.flat() && strings.HasPrefix(root, a.path+"/"))
 }
 
 // applicant is who applies a root, as far as the repository tells.
@@ -370,14 +340,14 @@ func variants(appliers []applier, root string, given *Variables) []variant {
 		if v != nil {
 			v = v.Over(given)
 		}
-		all = append(all, variant{a.object, a.in, v, a})
+		all = append(all, variant{a.name, a.in, v, a})
 	}
 	if len(all) == 0 {
 		// Whatever applies the whole of a repository may mean another one, but has
 		// the values of what nothing else of this applies.
 		for i := range appliers {
-			if a := &appliers[i]; a.plain && a.path == "." && a.variables != nil {
-				all = append(all, variant{a.object, a.in, a.variables.Over(given), a})
+			if a := &appliers[i]; a.plain && a.path == "." && a.variables != nil && !a.elsewhere {
+				all = append(all, variant{a.name, a.in, a.variables.Over(given), a})
 			}
 		}
 	}
@@ -393,7 +363,7 @@ func variants(appliers []applier, root string, given *Variables) []variant {
 // What is reached over a link alone is no root at its real place.
 func (b *builder) appliedRoots(roots []root, appliers []applier, top string) []root {
 	for _, a := range appliers {
-		if a.plain || top != "." && !strings.HasPrefix(a.path, top+"/") || slices.ContainsFunc(roots, func(r root) bool { return r.path == a.path }) {
+		if a.plain || a.elsewhere || b.excluded(a.path, top) || top != "." && !strings.HasPrefix(a.path, top+"/") || slices.ContainsFunc(roots, func(r root) bool { return r.path == a.path }) {
 			continue
 		}
 		clean, kustomization, err := b.find(a.path)
@@ -422,7 +392,7 @@ func (b *builder) real(name string) string {
 // whole of a repository may mean another one, so that takes in no kustomization.
 func (b *builder) together(roots []root, appliers []applier, top string) []root {
 	for _, a := range appliers {
-		if !a.plain || top != "." && a.path != top && !strings.HasPrefix(a.path, top+"/") {
+		if !a.plain || a.elsewhere || b.excluded(a.path, top) || top != "." && a.path != top && !strings.HasPrefix(a.path, top+"/") {
 			continue
 		}
 		if a.path == "." && slices.ContainsFunc(roots, func(r root) bool { return r.kustomization != "" }) {
@@ -450,8 +420,18 @@ func (b *builder) together(roots []root, appliers []applier, top string) []root 
 			}
 			kept = append(kept, r)
 		}
-		kept = append(kept, root{path: a.path, applied: true})
+		kept = append(kept, root{path: a.path, applied: true, directory: directoryOf(appliers, a.path)})
 		roots = kept
 	}
 	return roots
+}
+
+// excluded says whether a path is one that a search from top leaves out.
+func (b *builder) excluded(name, top string) bool {
+	for ; name != top && name != "."; name = path.Dir(name) {
+		if b.law().Config.Excluded(name) {
+			return true
+		}
+	}
+	return false
 }

@@ -13,16 +13,11 @@ import (
 // renders.
 var alterations = []string{"commonMetadata", "components", "images", "namePrefix", "nameSuffix", "patches", "patchesJson6902", "patchesStrategicMerge", "targetNamespace"}
 
-// unrendered finds those fields of a Kustomization, each where it is written, for a
-// path without a kustomization: Flux writes one, of which there is no text here.
+// unrendered finds those fields of a Kustomization, each where it is written.
 func (a *alteration) unrendered() (found []schemas.Problem) {
-	if a == nil {
-		return nil
-	}
-	o := a.by
 	for _, name := range alterations {
 		if a.spec[name] != nil {
-			found = append(found, o.locate(o.about(RuleUnrendered, "spec."+name, "what this changes in "+WithinRepository(textAt(o.Object, "spec", "path"))+" is not applied to what is checked")))
+			found = append(found, a.by.locate(a.by.about(RuleUnrendered, a.field("spec."+name), "what this changes is not applied to what is checked")))
 		}
 	}
 	return found
@@ -33,8 +28,8 @@ func textAt(obj *unstructured.Unstructured, fields ...string) string {
 	return text
 }
 
-// alteredRoots warns of the Kustomizations of Flux that change, by fields of their
-// own, what a plain directory with documents of cloop.dev renders.
+// alteredRoots warns of what changes, by fields of its own, what a root with documents
+// of cloop.dev renders, where that is not applied.
 func (c *checker) alteredRoots(roots []root) (problems []schemas.Problem) {
 	for i := range *c.appliers {
 		a := &(*c.appliers)[i]
@@ -56,7 +51,7 @@ func (w *Way) Unrendered() (places []string, alters string) {
 		p := &w.of.unrendered[i]
 		places = append(places, fmt.Sprintf("%s:%d: %s of %s", p.File, p.Line, p.Path, w.By))
 	}
-	return places, w.of.alteration.digest
+	return places, w.of.digest
 }
 
 // Components are the directories, relative to the repository, that the object which

@@ -78,6 +78,9 @@ func (o *renderedObject) unreplaced(v *Variables, err error) schemas.Problem {
 	return problem
 }
 
+// ownQuotes is what to do about a variable that was to be a text.
+const ownQuotes = `a variable's value is read as YAML, without the quotes around the variable: give it quotes of its own, such as '"12"'`
+
 // hintVariables says of values that were to be texts how a variable makes one:
 // its value is read as YAML, whatever quotes stand around the variable.
 func (o *renderedObject) hintVariables(problems []schemas.Problem) {
@@ -88,7 +91,7 @@ func (o *renderedObject) hintVariables(problems []schemas.Problem) {
 		}
 		if pointer, _ := pointerOf(o.Object.Object, p.Field()); pointer != "" {
 			if _, ok := o.madeWhole(pointer); ok {
-				p.Hint = `a variable's value is read as YAML, without the quotes around the variable: give it quotes of its own, such as '"12"'`
+				p.Hint = ownQuotes
 			}
 		}
 	}

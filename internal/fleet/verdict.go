@@ -27,7 +27,7 @@ func (c *checker) verdict(o *renderedObject) []schemas.Problem {
 	for i := range problems {
 		problems[i] = withoutSecret(gvk.Kind, problems[i])
 		// A document that is its only layer has positions of its own.
-		if len(o.layers) > 0 || o.variables != nil || problems[i].Rule == schemas.RuleMetadata {
+		if len(o.layers) > 0 || o.variables != nil || problems[i].File == "" || problems[i].Rule == schemas.RuleMetadata {
 			problems[i] = o.locate(problems[i])
 		}
 	}

@@ -129,16 +129,17 @@ func TestImpactOfAMovedPath(t *testing.T) {
 	}
 }
 
-// What Flux alone changes of a path without a kustomization is not compared, and that
-// is said.
-func TestFieldsOfFluxAreNoted(t *testing.T) {
+// What Argo CD alone would change of a path without a kustomization is not compared, and
+// that is said.
+func TestFieldsOfArgoCDAreNoted(t *testing.T) {
 	t.Parallel()
 	files := fleetFiles()
 	files["plain/eu/gpu.yaml"] = executorPool("gpu", "maxRunners: 1")
-	files["boot/eu.yaml"] = byFlux("./plain/eu")
+	application := "apiVersion: argoproj.io/v1alpha1\nkind: Application\nmetadata: {name: fleet, namespace: argocd}\nspec: {source: {repoURL: https://git.example.com/fleet.git, path: plain/eu}}\n"
+	files["boot/eu.yaml"] = application
 	r := newRepo(t, files)
-	altered := strings.Replace(byFlux("./plain/eu"), "prune: true", "prune: true, targetNamespace: a", 1)
-	const note = "boot/eu.yaml:4: spec.targetNamespace of Kustomization flux-system/fleet is not applied to what is compared: what it changes is not shown"
+	altered := strings.Replace(application, "path: plain/eu", "path: plain/eu, kustomize: {namespace: a}", 1)
+	const note = "boot/eu.yaml:4: spec.source.kustomize.namespace of Application argocd/fleet is not applied to what is compared: what it changes is not shown"
 	check := func(name string, files map[string]string, want ...string) {
 		t.Helper()
 		r.write(files)
@@ -152,8 +153,8 @@ func TestFieldsOfFluxAreNoted(t *testing.T) {
 	check("nothing changes", nil)
 	check("the path changes", map[string]string{"plain/eu/gpu.yaml": executorPool("gpu", "maxRunners: 2")}, note)
 	r.commit("Raise", nil)
-	check("it goes", map[string]string{"boot/eu.yaml": byFlux("./plain/eu")},
-		"Kustomization flux-system/fleet had fields that are not applied to what is compared, and has none now: what that changes is not shown")
+	check("it goes", map[string]string{"boot/eu.yaml": application},
+		"Application argocd/fleet had fields that are not applied to what is compared, and has none now: what that changes is not shown")
 }
 
 // What Flux alone changes of a path is compared as Flux builds it, also where nothing

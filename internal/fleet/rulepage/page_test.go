@@ -41,6 +41,9 @@ func TestExamples(t *testing.T) {
 			if len(broken) == 0 || slices.ContainsFunc(broken, func(p schemas.Problem) bool { return p.Rule != rule.ID || p.Severity != rule.Severity }) {
 				t.Errorf("the bad example raises %v", broken)
 			}
+			if slices.ContainsFunc(broken, func(p schemas.Problem) bool { return p.File == "" || p.Line < 1 || p.Column < 1 }) {
+				t.Errorf("a problem of the bad example has no place: %+v", broken)
+			}
 			if sound := check(t, example.Good); len(sound.Problems) > 0 || sound.Judged == 0 {
 				t.Errorf("the good example raises %v, with %d documents judged", sound.Problems, sound.Judged)
 			}

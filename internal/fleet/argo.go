@@ -1,0 +1,159 @@
+package fleet
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"regexp"
+	"strings"
+
+	"github.com/gobwas/glob"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+)
+
+// argoAppliers are the paths that an Application of Argo CD has applied. The paths of
+// an ApplicationSet are made of what it finds: that of its template says at least that
+// Argo CD applies.
+func (o *renderedObject) argoAppliers(in string) (found []applier) {
+	obj, spec := o.Object, []string{"spec"}
+	switch obj.GetKind() {
+	case "Application":
+	case "ApplicationSet":
+		spec = []string{"spec", "template", "spec"}
+	default:
+		return nil
+	}
+	path := strings.Join(spec, ".")
+	source, _, _ := unstructured.NestedMap(obj.Object, append(spec, "source")...)
+	found = o.argoApplier(found, in, source, path+".source")
+	several, _, _ := unstructured.NestedSlice(obj.Object, append(spec, "sources")...)
+	for i, source := range several {
+		if source, ok := source.(map[string]any); ok {
+			found = o.argoApplier(found, in, source, fmt.Sprintf("%s.sources[%d]", path, i))
+		}
+	}
+	return found
+}
+
+// argoApplier adds one source of an Application, which is at a path of it.
+func (o *renderedObject) argoApplier(others []applier, in string, source map[string]any, path string) []applier {
+	at := &unstructured.Unstructured{Object: source}
+	where := textAt(at, "path")
+	if where == "" {
+		return others
+	}
+	a := applier{name: describe(o.Object), in: in, path: WithinRepository(where), url: textAt(at, "repoURL")}
+	for _, tool := range []string{"helm", "plugin", "chart"} {
+		a.chart = a.chart || !isEmpty(source[tool])
+	}
+	recurse, _, _ := unstructured.NestedBool(source, "directory", "recurse")
+	a.directory = &argoDirectory{recurse: recurse, include: textAt(at, "directory", "include"), exclude: textAt(at, "directory", "exclude")}
+	a.alteration = o.argoAlteration(source, path)
+	return append(others, a)
+}
+
+// argoAlteration is what a source of an Application changes by its kustomize, as a
+// Kustomization of Flux would say it; nil: nothing.
+func (o *renderedObject) argoAlteration(source map[string]any, path string) *alteration {
+	fields, _, _ := unstructured.NestedMap(source, "kustomize")
+	a := &alteration{spec: map[string]any{}, written: map[string]string{"path": path + ".path"}}
+	set := func(as string, value any, written string) {
+		if !isEmpty(value) {
+			a.spec[as], a.written[as] = value, path+".kustomize."+written
+		}
+	}
+	for as, written := range map[string]string{"namePrefix": "namePrefix", "nameSuffix": "nameSuffix", "targetNamespace": "namespace", "patches": "patches", "components": "components"} {
+		set(as, fields[written], written)
+	}
+	var images []any
+	texts, _, _ := unstructured.NestedStringSlice(fields, "images")
+	for _, text := range texts {
+		images = append(images, imageOf(text))
+	}
+	set("images", images, "images")
+	common := map[string]any{}
+	for as, written := range map[string]string{"labels": "commonLabels", "annotations": "commonAnnotations"} {
+		if !isEmpty(fields[written]) {
+			common[as] = fields[written]
+			a.written["commonMetadata."+as] = path + ".kustomize." + written
+		}
+	}
+	set("commonMetadata", common, "commonLabels")
+	if len(a.spec) == 0 {
+		return nil
+	}
+	by := *o
+	a.by = &by
+	// What comes from JSON always encodes.
+	text, _ := json.Marshal(a.spec)
+	a.digest = string(text)
+	return a
+}
+
+// image is how Argo CD and `kustomize edit set image` write one: NAME=NEW:TAG, and NEW,
+// TAG and @DIGEST may each be missing.
+var image = regexp.MustCompile(`^(?:([^=]+)=)?([^@]+?)(?::([^:/@]+))?(?:@(.+))?$`)
+
+func imageOf(text string) map[string]any {
+	match := image.FindStringSubmatch(text)
+	if match == nil {
+		return map[string]any{"name": text}
+	}
+	found := map[string]any{"name": match[2]}
+	if match[1] != "" {
+		found["name"], found["newName"] = match[1], match[2]
+	}
+	for field, value := range map[string]string{"newTag": match[3], "digest": match[4]} {
+		if value != "" {
+			found[field] = value
+		}
+	}
+	return found
+}
+
+// argoDirectory is how an Application reads a directory of documents: what lies below
+// only with recurse, and of the files those that match include and not exclude, globs
+// over the path from the directory in which an asterisk takes slashes too. A nil one
+// reads all.
+type argoDirectory struct {
+	recurse          bool
+	include, exclude string
+}
+
+func (d *argoDirectory) flat() bool { return d != nil && !d.recurse }
+
+// has says whether a file below a directory is read.
+func (d *argoDirectory) has(dir, file string) bool {
+	if d == nil {
+		return true
+	}
+	name := strings.TrimPrefix(file, dir+"/")
+	matches := func(pattern string) bool {
+		compiled, err := glob.Compile(pattern)
+		return err == nil && compiled.Match(name)
+	}
+	return (d.include == "" || matches(d.include)) && (d.exclude == "" || !matches(d.exclude))
+}
+
+// takes says whether a file is taken for documents: Argo CD passes over YAML that looks
+// like none.
+func (d *argoDirectory) takes(data []byte) bool {
+	return d == nil || bytes.Contains(data, []byte("apiVersion:")) && bytes.Contains(data, []byte("kind:")) && bytes.Contains(data, []byte("metadata:"))
+}
+
+// directoryOf is how a plain path is read that several may apply: all of it is where
+// they do not agree.
+func directoryOf(appliers []applier, path string) (found *argoDirectory) {
+	met := false
+	for i := range appliers {
+		a := &appliers[i]
+		if !a.plain || !a.applies(path) {
+			continue
+		}
+		if a.directory == nil || a.path != path || met && *found != *a.directory {
+			return nil
+		}
+		found, met = a.directory, true
+	}
+	return found
+}

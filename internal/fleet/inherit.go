@@ -1,0 +1,186 @@
+package fleet
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+
+	"cloop.dev/cloop/schemas"
+)
+
+// maxParents bounds how many syncs above a sync have a say in what it is.
+const maxParents = 8
+
+// inherited has the appliers as those have them that apply what defines them: with
+// their variables, and what a Kustomization of Flux changes by fields of its own.
+// What applies an applier is one itself, so it is done until nothing changes any more.
+func (b *builder) inherited(ctx context.Context, found []applier) ([]applier, error) {
+	h := &heritage{b: b, rendered: map[string][]renderedObject{}, in: map[placed]string{}}
+	for _, a := range found {
+		at := slices.IndexFunc(h.units, func(u unit) bool { return u.in == a.in })
+		if at < 0 {
+			at = len(h.units)
+			h.units = append(h.units, unit{in: a.in})
+		}
+		h.units[at].appliers = append(h.units[at].appliers, a)
+		if a.object != nil {
+			h.in[placed{file: a.object.File, line: int32(a.object.Line)}] = a.in //nolint:gosec // files are bounded
+		}
+	}
+	now := found
+	for range maxParents {
+		next, err := h.generation(ctx, now)
+		if err != nil {
+			return nil, err
+		}
+		done := slices.EqualFunc(now, next, func(x, y applier) bool { return x.key() == y.key() })
+		if now = next; done {
+			break
+		}
+	}
+	return now, nil
+}
+
+// unit is a root or plain file that defines appliers.
+type unit struct {
+	in       string
+	appliers []applier
+}
+
+// heritage is what appliers are made of.
+type heritage struct {
+	b *builder
+	// units with their appliers as they are by themselves.
+	units []unit
+	// in: where an applier is written → its unit.
+	in map[placed]string
+	// rendered: directory and what alters it → the appliers of it, variables and all.
+	rendered map[string][]renderedObject
+}
+
+// key is equal for appliers that are one and say the same.
+func (a *applier) key() string {
+	alters := ""
+	if a.alteration != nil {
+		alters = a.alteration.digest
+	}
+	return strings.Join([]string{a.name, a.in, a.path, a.source, a.variables.Digest(), alters}, "\x00")
+}
+
+// generation has the appliers as some parents have them.
+func (h *heritage) generation(ctx context.Context, parents []applier) (next []applier, err error) {
+	seen, whole := map[string]bool{}, map[string]bool{}
+	add := func(more ...applier) {
+		for i := range more {
+			if key := more[i].key(); !seen[key] {
+				seen[key] = true
+				next = append(next, more[i])
+			}
+		}
+	}
+	for i := range h.units {
+		u := &h.units[i]
+		inherits := false
+		for j := range parents {
+			p := &parents[j]
+			if !p.applies(u.in) {
+				continue
+			}
+			inherits = true
+			switch {
+			case p.alters() != nil:
+				key := p.name + "\x00" + p.alteration.digest + "\x00" + p.variables.Digest() + "\x00" + p.path
+				if p.plain && whole[key] {
+					continue
+				}
+				whole[key] = true
+				objects, sound, err := h.altered(ctx, u.in, p)
+				if err != nil {
+					return nil, err
+				}
+				if sound {
+					add(h.children(objects, u.in, p)...)
+					continue
+				}
+				add(u.appliers...) // the root's problems are told of it
+			case p.variables != nil:
+				for k := range u.appliers {
+					if o := u.appliers[k].object; o != nil {
+						add(h.children([]renderedObject{*o}, u.in, p)...)
+					} else {
+						add(u.appliers[k])
+					}
+				}
+			default:
+				add(u.appliers...)
+			}
+		}
+		if !inherits {
+			add(u.appliers...)
+		}
+	}
+	h.b.plainPaths(next)
+	h.b.elsewhere(next)
+	return next, nil
+}
+
+// altered are the appliers of a root as its parent alters it; not sound where that
+// cannot be rendered. A plain directory is rendered as a whole.
+func (h *heritage) altered(ctx context.Context, in string, p *applier) (found []renderedObject, sound bool, err error) {
+	dir, file := in, h.b.surveyed.kustomizations[in]
+	if p.plain {
+		dir, file = p.path, ""
+	}
+	key := dir + "\x00" + p.alteration.digest
+	if known, ok := h.rendered[key]; ok {
+		return known, known != nil, nil
+	}
+	out, err := h.b.as(ctx, root{path: dir, kustomization: file, applied: true}, p)
+	if err != nil {
+		return nil, false, err
+	}
+	if len(out.problems) == 0 {
+		found = []renderedObject{}
+		for i := range out.objects {
+			if o := &out.objects[i]; len(o.applier(nil, in)) > 0 {
+				found = append(found, *o)
+			}
+		}
+	}
+	h.rendered[key] = found
+	return found, found != nil, nil
+}
+
+// children are the appliers that objects are with the variables of their parent.
+func (h *heritage) children(objects []renderedObject, in string, p *applier) (found []applier) {
+	for i := range objects {
+		o := objects[i]
+		at := in
+		if defines, ok := h.in[placed{file: o.File, line: int32(o.Line)}]; ok { //nolint:gosec // files are bounded
+			at = defines
+		} else if p.plain {
+			at = p.path
+		}
+		if p.variables != nil {
+			v := p.variables.Over(h.b.given.in(at))
+			// What has no value is told of a root, where it matters.
+			_ = o.substitute(v.lenient(o.Object))
+		}
+		o.finish()
+		found = o.applier(found, at)
+	}
+	return found
+}
+
+// unknownPaths says of which appliers nobody knows what they apply, for a variable of
+// their path that has no value here.
+func unknownPaths(appliers []applier) (unknown []schemas.Problem) {
+	for i := range appliers {
+		if a := &appliers[i]; a.object != nil && strings.Contains(a.path, "${") {
+			problem := a.object.locate(a.object.about(RuleUnresolvedVariable, "spec.path", fmt.Sprintf("its path %s has a variable without a value", a.path)))
+			unknown = append(unknown, problem)
+		}
+	}
+	return unknown
+}

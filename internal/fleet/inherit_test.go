@@ -1,0 +1,178 @@
+package fleet_test
+
+import (
+	"slices"
+	"strings"
+	"testing"
+
+	"cloop.dev/cloop/internal/fleet"
+	"cloop.dev/cloop/schemas"
+)
+
+// kustomizationOf is one of Flux, in flux-system.
+func kustomizationOf(name, path, more string) string {
+	return "apiVersion: kustomize.toolkit.fluxcd.io/v1\nkind: Kustomization\nmetadata: {name: " + name + ", namespace: flux-system}\nspec:\n  path: " + path + "\n  sourceRef: {kind: GitRepository, name: flux-system}\n" + more
+}
+
+// toKustomizations patches what a Kustomization applies, so that each has more.
+func toKustomizations(more string) string {
+	return "  patches:\n  - target: {kind: Kustomization}\n    patch: |\n      - {op: add, path: /spec/" + more + "}\n"
+}
+
+// gives is a Kustomization's value for MAX.
+func gives(value string) string { return "  postBuild: {substitute: {MAX: \"" + value + "\"}}\n" }
+
+// What applies an applier has a say in what that applies: its variables, and what it
+// changes by fields of its own.
+func TestAnAppliersParentsCount(t *testing.T) {
+	pool := strings.Replace(basePool, "maxRunners: 4", "maxRunners: ${MAX}", 1)
+	below := func(parent, child string) map[string]string {
+		return map[string]string{"clusters/eu/flux-system/sync.yaml": kustomizationOf("flux-system", "./clusters/eu", parent), "clusters/eu/flux-system/kustomization.yaml": "resources: [sync.yaml]\n",
+			"clusters/eu/apps.yaml": child, "apps/prod/gpu.yaml": pool, "apps/prod/kustomization.yaml": "resources: [gpu.yaml]\n"}
+	}
+	listed := map[string]string{"clusters/eu/kustomization.yaml": "resources: [flux-system, apps.yaml]\n"}
+	give := "postBuild, value: {substitute: {MAX: '7'}}"
+	// Each of three directories has the Kustomization of the next.
+	chain := func(a, b, c string) map[string]string {
+		files := map[string]string{a + "/k.yaml": kustomizationOf("root", "./"+a, strings.Replace(toKustomizations(`patches, value: [{target: {kind: Kustomization}, patch: "- {op: add, path: /spec/`+give+`}"}]`), "{kind: Kustomization}", "{kind: Kustomization, name: mid}", 1)) +
+			"---\n" + kustomizationOf("mid", "./"+b, ""), b + "/k.yaml": kustomizationOf("leaf", "./"+c, ""), c + "/k.yaml": pool}
+		for _, dir := range []string{a, b, c} {
+			files[dir+"/kustomization.yaml"] = "resources: [k.yaml]\n"
+		}
+		return files
+	}
+	sync := func(name, path, vars string) string {
+		return "apiVersion: cloop.dev/v1alpha1\nkind: PoolSync\nmetadata: {name: " + name + ", namespace: fleet}\nspec:\n  source: {git: {url: 'https://git.example.com/fleet.git'}}\n  path: " + path + "\n  substitute: {vars: {" + vars + "}}\n"
+	}
+	for name, test := range map[string]struct {
+		files map[string]string
+		want  []string
+	}{
+		"a path":                       {below("  postBuild: {substitute: {ENV: prod}}\n", kustomizationOf("apps", "./apps/${ENV}", gives("7"))), nil},
+		"a path, in a kustomization":   {with(below("  postBuild: {substitute: {ENV: prod}}\n", kustomizationOf("apps", "./apps/${ENV}", gives("7"))), listed), nil},
+		"a path with a default":        {below("  postBuild: {}\n", kustomizationOf("apps", "./apps/${ENV:=prod}", gives("7"))), nil},
+		"a value":                      {below("  postBuild: {substitute: {MOST: lots}}\n", kustomizationOf("apps", "./apps/prod", gives("${MOST}"))), []string{"schema clusters/eu/flux-system/sync.yaml:7:28 spec.maxRunners"}},
+		"without variables of its own": {below("  prune: true\n", kustomizationOf("apps", "./apps/${ENV}", gives("7"))), []string{"unresolved-variable apps/prod/gpu.yaml:10:3 spec.maxRunners"}},
+		"of nobody knows what":         {below("  postBuild: {substituteFrom: [{kind: ConfigMap, name: a}]}\n", kustomizationOf("apps", "./apps/${ENV}", gives("7"))), []string{"unresolved-variable apps/prod/gpu.yaml:10:3 spec.maxRunners"}},
+		"patched, in a kustomization":  {with(below(toKustomizations(give), kustomizationOf("apps", "./apps/prod", "")), listed), nil},
+		"patched, in a directory":      {below(toKustomizations(give), kustomizationOf("apps", "./apps/prod", "")), nil},
+		"patched to something wrong":   {below(toKustomizations(strings.Replace(give, "7", "lots", 1)), kustomizationOf("apps", "./apps/prod", "")), []string{"schema clusters/eu/flux-system/sync.yaml:10:63 spec.maxRunners"}},
+		"one after another":            {chain("a", "b", "c"), nil},
+		"one before another":           {chain("c", "b", "a"), nil},
+		"two parents": {map[string]string{"boot/a.yaml": kustomizationOf("eu", "./clusters", toKustomizations(give)), "boot/b.yaml": kustomizationOf("us", "./clusters", toKustomizations(strings.Replace(give, "7", "lots", 1))),
+			"clusters/kustomization.yaml": "resources: [k.yaml]\n", "clusters/k.yaml": kustomizationOf("leaf", "./apps/prod", ""), "apps/prod/gpu.yaml": pool, "apps/prod/kustomization.yaml": "resources: [gpu.yaml]\n"},
+			[]string{"schema boot/b.yaml:10:63 spec.maxRunners"}},
+		"a PoolSync": {map[string]string{"boot/all.yaml": sync("all", "./syncs", "ENV: prod"), "syncs/a.yaml": sync("a", "./apps/${ENV}", "MAX: lots"),
+			"apps/prod/gpu.yaml": pool, "apps/prod/kustomization.yaml": "resources: [gpu.yaml]\n"}, []string{"schema syncs/a.yaml:7:23 spec.maxRunners"}},
+		"metadata in common has no variables": {map[string]string{"flux/eu.yaml": kustomizationOf("eu", "./apps", "  commonMetadata: {annotations: {note: '${NONE}', kustomize.toolkit.fluxcd.io/substitute: disabled}}\n"+gives("lots")),
+			"apps/gpu.yaml": pool, "apps/kustomization.yaml": "resources: [gpu.yaml]\n"}, []string{"schema flux/eu.yaml:8:28 spec.maxRunners"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			report := check(t, test.files)
+			var got []string
+			for _, place := range places(report) {
+				// The PoolSyncs of this test have nothing to be told about.
+				if !strings.HasPrefix(place, "cel ") && !strings.HasPrefix(place, "hubpool-without-pool") {
+					got = append(got, place)
+				}
+			}
+			if !slices.Equal(got, test.want) && len(got)+len(test.want) > 0 {
+				t.Errorf("%q, want %q: %v", got, test.want, report.Problems)
+			}
+		})
+	}
+	report := check(t, below("  postBuild: {substituteFrom: [{kind: ConfigMap, name: a}]}\n", kustomizationOf("apps", "./apps/${ENV}", gives("7"))))
+	if at := slices.IndexFunc(report.Problems, func(p schemas.Problem) bool { return p.Rule == fleet.RuleUnresolvedVariable }); at < 0 ||
+		!strings.HasSuffix(report.Problems[at].Hint, "Kustomization flux-system/apps at clusters/eu/apps.yaml:5 may apply this, but its path apps/${ENV} has a variable without a value") {
+		t.Errorf("%+v", report.Problems)
+	}
+}
+
+// What reads another repository applies another path of the name.
+func TestAnApplierOfAnotherRepository(t *testing.T) {
+	const remote = "[remote \"origin\"]\n\turl = git@git.example.com:platform/fleet.git\n"
+	pool := strings.Replace(basePool, "maxRunners: 4", "maxRunners: ${MAX}", 1)
+	files := func(more map[string]string) map[string]string {
+		return with(map[string]string{".git/config": remote, ".git/HEAD": "ref: refs/heads/main\n", "pools/kustomization.yaml": "resources: [gpu.yaml]\n", "pools/gpu.yaml": pool}, more)
+	}
+	source := func(name, url string) string {
+		return "apiVersion: source.toolkit.fluxcd.io/v1\nkind: GitRepository\nmetadata: {name: " + name + ", namespace: flux-system}\nspec: {url: '" + url + "'}\n---\n"
+	}
+	team := strings.Replace(kustomizationOf("team", "./pools", gives("lots")), "name: flux-system}\n  post", "name: team}\n  post", 1)
+	argo := func(url string) string {
+		return "apiVersion: argoproj.io/v1alpha1\nkind: Application\nmetadata: {name: docs, namespace: argocd}\nspec:\n  source: {repoURL: '" + url + "', path: docs}\n"
+	}
+	wrong := "schema syncs/b.yaml:7:28 spec.maxRunners"
+	for name, test := range map[string]struct {
+		files map[string]string
+		want  []string
+	}{
+		"a source of Flux":          {files(map[string]string{"syncs/a.yaml": source("flux-system", "https://git.example.com/platform/fleet") + kustomizationOf("pools", "./pools", gives("7")), "syncs/b.yaml": team, "more/s.yaml": source("team", "https://git.example.com/team.git")}), nil},
+		"a mirror":                  {files(map[string]string{"syncs/b.yaml": team, "more/s.yaml": source("team", "https://mirror.example.com/fleet.git")}), []string{wrong}},
+		"one that nobody knows":     {files(map[string]string{"syncs/b.yaml": team}), []string{wrong}},
+		"two of a name":             {files(map[string]string{"syncs/b.yaml": team, "more/a.yaml": source("team", "https://git.example.com/team.git"), "more/b.yaml": source("team", "https://git.example.com/other.git")}), []string{wrong}},
+		"a directory is its remote": {files(map[string]string{".git/config": "[remote \"origin\"]\n\turl = /srv/copy\n", "syncs/b.yaml": team, "more/s.yaml": source("team", "https://git.example.com/fleet.git")}), []string{wrong}},
+		"no clone": {with(files(nil), map[string]string{".git/config": "", "clusters/eu/kustomization.yaml": "resources: [k.yaml]\n",
+			"clusters/eu/k.yaml": source("flux-system", "https://git.example.com/fleet.git") + kustomizationOf("flux-system", "./clusters/eu", "") + "---\n" + kustomizationOf("pools", "./pools", gives("7")) + "---\n" + source("team", "https://git.example.com/team.git") + team}), nil},
+		"an Application":         {files(map[string]string{"docs/a.yaml": "kind: [\n", "argo/a.yaml": argo("https://git.example.com/docs.git"), "syncs/a.yaml": kustomizationOf("pools", "./pools", gives("7"))}), nil},
+		"an Application of this": {files(map[string]string{"docs/a.yaml": "apiVersion: v1\nkind: [\nmetadata: {}\n", "argo/a.yaml": argo("https://git.example.com/platform/fleet.git"), "syncs/a.yaml": kustomizationOf("pools", "./pools", gives("7"))}), []string{"syntax docs/a.yaml:2:1"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			report := check(t, test.files)
+			if got := places(report); !slices.Equal(got, test.want) && len(got)+len(test.want) > 0 {
+				t.Errorf("%q, want %q: %v", got, test.want, report.Problems)
+			}
+		})
+	}
+	report := check(t, files(map[string]string{"syncs/b.yaml": team, "more/s.yaml": source("team", "https://git.example.com/team.git")}))
+	if len(report.Problems) != 1 || !strings.HasSuffix(report.Problems[0].Hint, "; Kustomization flux-system/team in syncs/b.yaml applies pools of another repository, https://git.example.com/team.git") {
+		t.Errorf("%+v", report.Problems)
+	}
+}
+
+// Argo CD applies a path by what lies there and by what the Application says.
+func TestWhatAnApplicationApplies(t *testing.T) {
+	application := func(more string) string {
+		return "apiVersion: argoproj.io/v1alpha1\nkind: Application\nmetadata: {name: eu, namespace: argocd}\nspec:\n  source:\n    repoURL: https://git.example.com/fleet.git\n    path: apps/eu\n" + more
+	}
+	wrong := strings.Replace(named("other"), "maxRunners: 4", "maxRunners: lots", 1)
+	values := map[string]string{"apps/eu/values.yaml": "a: b\n", "apps/eu/gpu.yaml": basePool}
+	overlay := func(name string) map[string]string {
+		return map[string]string{"apps/eu/gpu.yaml": basePool, "apps/eu/kustomization.yaml": "resources: [gpu.yaml]\n", "hub/gpu.yaml": strings.Replace(hubPool, "name: gpu", "name: "+name, 1)}
+	}
+	for name, test := range map[string]struct {
+		application string
+		files       map[string]string
+		want        []string
+	}{
+		"a chart":                    {"", map[string]string{"apps/eu/Chart.yaml": "name: web\n", "apps/eu/values.yaml": "a: b\n", "apps/eu/templates/a.yaml": "{{ if }}\n", "gpu/gpu.yaml": basePool}, nil},
+		"a chart by its settings":    {"    helm: {valueFiles: [values.yaml]}\n", map[string]string{"apps/eu/templates/a.yaml": "apiVersion: v1\nkind: {{ . }}\nmetadata: {}\n", "gpu/gpu.yaml": basePool}, nil},
+		"what is excluded":           {"", map[string]string{"apps/eu/a.yaml": wrong, ".cloop/config.yaml": "exclude:\n- paths: [apps]\n  reason: another team's\n"}, nil},
+		"what is no document":        {"", values, nil},
+		"what lies below":            {"", map[string]string{"apps/eu/gpu.yaml": basePool, "apps/eu/below/a.yaml": wrong}, nil},
+		"what lies below, asked":     {"    directory: {recurse: true}\n", map[string]string{"apps/eu/gpu.yaml": basePool, "apps/eu/below/a.yaml": wrong}, []string{"schema apps/eu/below/a.yaml:10:3 spec.maxRunners"}},
+		"an excluded file":           {"    directory: {recurse: true, exclude: '{*.skip.yaml,x.yaml}'}\n", map[string]string{"apps/eu/gpu.yaml": basePool, "apps/eu/below/a.skip.yaml": wrong, "apps/eu/x.yaml": wrong}, nil},
+		"included files":             {"    directory: {include: 'g*.yaml'}\n", map[string]string{"apps/eu/gpu.yaml": basePool, "apps/eu/a.yaml": wrong}, nil},
+		"a prefix":                   {"    kustomize: {namePrefix: eu-}\n", overlay("eu-gpu"), nil},
+		"a namespace":                {"    kustomize:\n      namespace: Pools\n", overlay("gpu"), []string{"metadata sync.yaml:9:7 metadata.namespace"}},
+		"labels":                     {"    kustomize:\n      commonLabels:\n        team: a b\n", overlay("gpu"), []string{"metadata sync.yaml:10:9 metadata.labels"}},
+		"a patch":                    {"    kustomize:\n      patches:\n      - target: {kind: ExecutorPool}\n        patch: '- {op: replace, path: /spec/maxRunners, value: lots}'\n", overlay("gpu"), []string{"schema sync.yaml:11:9 spec.maxRunners"}},
+		"a patch of several sources": {"", with(overlay("gpu"), map[string]string{"sync.yaml": "apiVersion: argoproj.io/v1alpha1\nkind: Application\nmetadata: {name: eu, namespace: argocd}\nspec:\n  sources:\n  - repoURL: https://git.example.com/fleet.git\n    path: apps/eu\n    kustomize: {nameSuffix: _x}\n"}), []string{"metadata sync.yaml:8:17 metadata.name"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			report := check(t, with(map[string]string{"sync.yaml": application(test.application)}, test.files))
+			var got []string
+			for _, place := range places(report) {
+				if !strings.HasPrefix(place, "cel ") && !strings.Contains(place, "without") {
+					got = append(got, place)
+				}
+			}
+			if !slices.Equal(got, test.want) && len(got)+len(test.want) > 0 {
+				t.Errorf("%q, want %q: %v", got, test.want, report.Problems)
+			}
+			if name == "a prefix" && len(places(report)) > 0 {
+				t.Errorf("%v", report.Problems)
+			}
+		})
+	}
+}
