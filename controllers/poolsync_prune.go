@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strings"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -21,7 +20,7 @@ import (
 	"github.com/fluxcd/pkg/ssa"
 
 	"cloop.dev/cloop/apis/v1alpha1"
-	"cloop.dev/cloop/internal/count"
+	"cloop.dev/cloop/internal/fleet/prunelimit"
 )
 
 // leftover is an object that was applied and is not wanted any more.
@@ -144,23 +143,17 @@ func (r *poolSyncReconciler) delete(ctx context.Context, p *syncPass, manager *s
 
 // withinLimit refuses to delete too much at once without a person's word.
 func withinLimit(p *syncPass, doomed []*unstructured.Unstructured) *stageError {
-	limit, all := p.sync.Spec.PruneLimit, len(p.status.Inventory)
-	overCount := len(doomed) > int(limit.Count)
-	overPercent := limit.Percent > 0 && len(doomed)*100 > int(limit.Percent)*all
+	limit, all := prunelimit.Limit{Count: int(p.sync.Spec.PruneLimit.Count), Percent: int(p.sync.Spec.PruneLimit.Percent)}, len(p.status.Inventory)
 	approval := p.sync.Annotations[v1alpha1.AnnotationApprovePrune]
-	if !overCount && !overPercent || approval == p.target.revision || approval == p.target.commit {
+	if limit.Allows(len(doomed), all) || approval == p.target.revision || approval == p.target.commit {
 		return nil
 	}
 	names := make([]string, len(doomed))
 	for i, object := range doomed {
 		names[i] = idOf(object).String()
 	}
-	slices.Sort(names)
-	const shown = 5
-	return stalled(v1alpha1.ReasonPruneNeedsApproval, fmt.Errorf(
-		"%s lacks %d of %s, and one sync prunes at most %d and %d%%: %s; to approve: kubectl annotate --overwrite --namespace %s poolsync %s %s=%s",
-		p.target.revision, len(doomed), count.Of(all, "object"), limit.Count, limit.Percent, strings.Join(count.First(names, shown), ", "),
-		p.sync.Namespace, p.sync.Name, v1alpha1.AnnotationApprovePrune, p.target.commit))
+	return stalled(v1alpha1.ReasonPruneNeedsApproval, fmt.Errorf("%s; to approve: kubectl annotate --overwrite --namespace %s poolsync %s %s=%s",
+		limit.Refusal(p.target.revision, names, all, "object"), p.sync.Namespace, p.sync.Name, v1alpha1.AnnotationApprovePrune, p.target.commit))
 }
 
 // survivors are the entries that still exist and are still this PoolSync's.

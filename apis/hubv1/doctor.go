@@ -32,6 +32,7 @@ const (
 
 	FindingSyncs         FindingID = "syncs"
 	FindingSyncsFailed   FindingID = "syncs.failed"
+	FindingSyncsPrune    FindingID = "syncs.prune"
 	FindingSyncsStale    FindingID = "syncs.stale"
 	FindingSyncsStatuses FindingID = "syncs.statuses"
 	FindingSyncsWebhooks FindingID = "syncs.webhooks"

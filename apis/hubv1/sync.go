@@ -33,7 +33,30 @@ type Sync struct {
 	// Observed are the documents of the newest revision that are only compared, by
 	// pool.
 	Observed []Observed `json:"observed,omitempty"`
-	LastRun  *time.Time `json:"lastRun,omitempty"`
+	// PruneWaits is what the newest revision lacks and the hub keeps, because it is
+	// more than one sync takes away without somebody's word.
+	PruneWaits *PruneWaits `json:"pruneWaits,omitempty"`
+	LastRun    *time.Time  `json:"lastRun,omitempty"`
+}
+
+// PruneWaits are pools that stay as they are, until an ApprovePruneRequest or a commit
+// that has them again.
+type PruneWaits struct {
+	// Revision that lacks them, the whole commit.
+	Revision string `json:"revision"`
+	// Pools that it lacks, by name.
+	Pools []string `json:"pools"`
+	// Of is how many pools the sync has, these included.
+	Of int `json:"of"`
+	// Since is when a revision lacked more than the limit first, without one in between
+	// that did not.
+	Since time.Time `json:"since"`
+}
+
+// ApprovePruneRequest lets the pools go that wait for it.
+type ApprovePruneRequest struct {
+	// Revision that lacks them, the whole commit: a yes to one is none to another.
+	Revision string `json:"revision" minLength:"1" maxLength:"128"`
 }
 
 // Observed is a document that is compared with the pool of its name, and not applied.

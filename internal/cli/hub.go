@@ -24,7 +24,7 @@ func (a *app) newHubCommand() *cobra.Command {
 	textOnly(reset)
 	cmd.AddCommand(
 		serve, a.newHubPinCommand(), a.newHubDoctorCommand(), reset,
-		a.newUserCommand(), a.newGroupCommand(), a.newRoleCommand(), a.newTokenCommand(), a.newWhoamiCommand(), a.newAuditCommand(),
+		a.newHubSyncCommand(), a.newUserCommand(), a.newGroupCommand(), a.newRoleCommand(), a.newTokenCommand(), a.newWhoamiCommand(), a.newAuditCommand(),
 	)
 	return cmd
 }
@@ -60,6 +60,7 @@ The configuration file names the fleet repositories that the hub follows:
         labels: ["gpu=*"]
         audience: ["group:ml-*"]
         owners: ["group:ml-*"]
+      pruneLimit: {count: 5, percent: 20}   # more pools do not go with one commit (default)
 
 how it looks at the repositories of projects, which it asks what a run needs
 of its runner; what it cannot read, the runner finds out:

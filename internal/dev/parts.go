@@ -113,6 +113,7 @@ func (s *System) startHub(ctx context.Context) error {
     ref: {branch: %s}
     path: ./hub
     interval: 1m
+    pruneLimit: {count: 5, percent: 60}
     caFile: %[4]s
 projects:
   caFile: %[4]s

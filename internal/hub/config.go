@@ -16,6 +16,7 @@ import (
 
 	"cloop.dev/cloop/apis/hubv1"
 	"cloop.dev/cloop/internal/fleet"
+	"cloop.dev/cloop/internal/fleet/prunelimit"
 	"cloop.dev/cloop/internal/hub/access"
 	"cloop.dev/cloop/internal/hub/api"
 	"cloop.dev/cloop/internal/hub/store"
@@ -81,6 +82,8 @@ type SyncConfig struct {
 	Interval time.Duration
 	// Allow bounds what a committer can define.
 	Allow hubv1.Ceiling
+	// PruneLimit bounds how many pools one commit removes; prunelimit.Default where left out.
+	PruneLimit *prunelimit.Limit
 	// Status and Webhook tie the sync to the repository's forge; nil: not.
 	Status  *StatusConfig
 	Webhook *WebhookConfig
@@ -98,6 +101,9 @@ func (c *SyncConfig) complete() {
 	c.Path = strings.TrimPrefix(path.Clean("/"+c.Path), "/")
 	if c.Path == "" {
 		c.Path = "."
+	}
+	if c.PruneLimit == nil {
+		c.PruneLimit = &prunelimit.Default
 	}
 	c.completeForge()
 }
@@ -134,8 +140,9 @@ type syncEntry struct {
 		Audience   []string `yaml:"audience"`
 		Owners     []string `yaml:"owners"`
 	} `yaml:"allow"`
-	Status  *statusEntry  `yaml:"status"`
-	Webhook *webhookEntry `yaml:"webhook"`
+	PruneLimit pruneEntry    `yaml:"pruneLimit"`
+	Status     *statusEntry  `yaml:"status"`
+	Webhook    *webhookEntry `yaml:"webhook"`
 }
 
 // ParseConfig reads the configuration and names every problem in it. Relative
@@ -180,7 +187,7 @@ func (e syncEntry) config(dir string) (SyncConfig, error) {
 	out := SyncConfig{
 		Name: e.Name, URL: e.URL, Ref: fleet.Ref(e.Ref), Path: e.Path,
 		GitConfig: e.gitEntry.config(dir), Verify: e.Verify.config(dir), Allow: hubv1.Ceiling(e.Allow),
-		Status: e.Status.config(dir), Webhook: e.Webhook.config(dir),
+		Status: e.Status.config(dir), Webhook: e.Webhook.config(dir), PruneLimit: e.PruneLimit.limit(),
 	}
 	if e.Interval == "" {
 		return out, nil
@@ -194,6 +201,23 @@ func (e syncEntry) config(dir string) (SyncConfig, error) {
 		return out, errors.New("interval must not be 0: write 30s or 5m")
 	}
 	return out, nil
+}
+
+// pruneEntry is a limit as it is written; what is left out has its default.
+type pruneEntry struct {
+	Count   *int `yaml:"count"`
+	Percent *int `yaml:"percent"`
+}
+
+func (e pruneEntry) limit() *prunelimit.Limit {
+	out := prunelimit.Default
+	if e.Count != nil {
+		out.Count = *e.Count
+	}
+	if e.Percent != nil {
+		out.Percent = *e.Percent
+	}
+	return &out
 }
 
 func from(dir, file string) string {
@@ -240,6 +264,9 @@ func checkSyncs(syncs []SyncConfig) []error {
 		}
 		if c.Interval < minInterval {
 			say("interval must be at least %s", minInterval)
+		}
+		if l := c.PruneLimit; l != nil && (l.Count < 0 || l.Percent < 0 || l.Percent > 100) {
+			say("pruneLimit must have a count of at least 0 and a percent between 0, which is no bound, and 100")
 		}
 		for _, faulty := range access.CheckCeiling("allow", c.Allow) {
 			say("%s: %s", faulty.Location, faulty.Message)

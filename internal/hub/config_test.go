@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"cloop.dev/cloop/internal/fleet/prunelimit"
 	"cloop.dev/cloop/internal/hub"
 	"cloop.dev/cloop/internal/hub/store"
 )
@@ -20,6 +21,7 @@ sync:
   username: bot
   passwordFile: /etc/hub/password
   allow: {names: ["team-*"], maxRunners: 10}
+  pruneLimit: {percent: 0}
 - name: ssh
   url: ssh://git@git.example.com:2222/fleet.git
   identityFile: key
@@ -38,6 +40,9 @@ func TestTheConfiguration(t *testing.T) {
 	if got.Path != "hub" || got.Interval != 30*time.Second || got.CAFile != "/etc/hub/ca.pem" || got.PasswordFile != "/etc/hub/password" ||
 		got.Ref.Branch != "main" || got.Allow.MaxRunners != 10 || config.Names[0] != "hub.example.com" {
 		t.Fatalf("parsed %+v", got)
+	}
+	if limit := *got.PruneLimit; limit != (prunelimit.Limit{Count: 5}) || *config.Syncs[1].PruneLimit != prunelimit.Default {
+		t.Fatalf("the limits are %+v and %+v", limit, config.Syncs[1].PruneLimit)
 	}
 	if ssh := config.Syncs[1]; ssh.IdentityFile != "/etc/hub/key" || ssh.PassphraseFile != "/etc/hub/passphrase" || ssh.KnownHostsFile != "/etc/hub/hosts" ||
 		ssh.Ref.Semver != ">=1.0.0 <2.0.0" || ssh.Verify.SignersFile != "/etc/hub/signers" {
@@ -71,11 +76,11 @@ func TestEveryProblemOfAConfigurationIsNamed(t *testing.T) {
 - {name: b, url: "ssh://git:pass@git.example.com/x"}
 - {name: c, url: "ssh://git@git.example.com/x", passphraseFile: x}
 - {name: d, url: "https://git.example.com/x", identityFile: x, bearerFile: x, passwordFile: x, ref: {semver: newest}, verify: {mode: tag}}
-- {name: e, url: "https://git.example.com/x", verify: {mode: Tag, signersFile: x}}
+- {name: e, url: "https://git.example.com/x", verify: {mode: Tag, signersFile: x}, pruneLimit: {count: -1, percent: 101}}
 retention: {logs: soon, runs: 99999d, runners: 3h, tokens: 1h, audit: -5d, runsPerProject: -1}
 projects: {hosts: ["git["]}
 `))
-	for _, want := range []string{"lowercase", "https", `"soon"`, "40 hexadecimal", "at least 1s", "passwordFile", "no pattern", "negative", "carries a password", "an ssh url needs identityFile and knownHostsFile", "passphraseFile needs identityFile", "are for an ssh url", "keep one", "\"newest\" is no range", "verify.mode must be", "verify needs signersFile", "verify.mode Tag needs ref.tag or ref.semver", "another sync", "hub.yaml",
+	for _, want := range []string{"lowercase", "https", `"soon"`, "40 hexadecimal", "at least 1s", "passwordFile", "no pattern", "negative", "carries a password", "an ssh url needs identityFile and knownHostsFile", "passphraseFile needs identityFile", "are for an ssh url", "keep one", "\"newest\" is no range", "verify.mode must be", "verify needs signersFile", "verify.mode Tag needs ref.tag or ref.semver", "another sync", "hub.yaml", "pruneLimit must have",
 		`retention.logs: "soon"`, `retention.runs: "99999d"`, "retention.runners: 3h is less", "retention.tokens: 1h", "retention.audit", "retention.runsPerProject", `projects.hosts: "git[" is no pattern`} {
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%v does not name %q", err, want)

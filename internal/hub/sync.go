@@ -322,7 +322,7 @@ func (f *follower) sync(ctx context.Context, record *hubv1.Sync) (string, error)
 		}
 		f.built = revision
 	}
-	applied, err := f.store.ApplyDocuments(ctx, f.config.Name, f.config.Allow, f.documents)
+	applied, err := f.store.ApplyDocuments(ctx, store.Revision{Sync: f.config.Name, Commit: revision, Allow: f.config.Allow, Limit: f.config.PruneLimit}, f.documents)
 	if err != nil {
 		return "", fmt.Errorf("revision %s is not applied: %w", fleet.Short(revision), err)
 	}
@@ -331,6 +331,7 @@ func (f *follower) sync(ctx context.Context, record *hubv1.Sync) (string, error)
 	record.Pools = names(f.documents)
 	record.HeldBack = dated(applied.HeldBack, record.HeldBack, maxHeldBack, now, func(h *hubv1.HeldBack) (string, *time.Time) { return h.Pool, &h.Since })
 	record.Observed = dated(applied.Observed, record.Observed, maxObserved, now, func(o *hubv1.Observed) (string, *time.Time) { return o.Pool, &o.Since })
+	record.PruneWaits = waitingSince(applied.PruneWaits, record.PruneWaits, now)
 	if fresh {
 		f.metrics.synced.WithLabelValues(f.config.Name).Observe(f.clock.Since(began).Seconds())
 	}
@@ -339,6 +340,18 @@ func (f *follower) sync(ctx context.Context, record *hubv1.Sync) (string, error)
 	}
 	record.LastAppliedRevision = revision
 	return f.message(found, by, applied), nil
+}
+
+// waitingSince is what waits for an approval now, since when something does.
+func waitingSince(now, before *hubv1.PruneWaits, at time.Time) *hubv1.PruneWaits {
+	if now == nil {
+		return nil
+	}
+	now.Since = at
+	if before != nil {
+		now.Since = before.Since
+	}
+	return now
 }
 
 // maxNamed bounds how many pools a message names.
@@ -381,6 +394,10 @@ func (f *follower) partly(revision string, applied store.Applied) error {
 	}
 	if n := len(applied.Kept); n > 0 {
 		what += fmt.Sprintf("; %s that Git lacks %s kept until what is new is applied: %s", count.Of(n, "pool"), count.Is(n), strings.Join(count.First(applied.Kept, maxNamed), ", "))
+	}
+	if w := applied.PruneWaits; w != nil {
+		what += fmt.Sprintf("; %s; they stay until somebody says that they may go: %s",
+			f.config.PruneLimit.Refusal("it", w.Pools, w.Of, "pool"), store.ApprovePruneCommand(f.config.Name, w.Revision))
 	}
 	if len(f.besides) > 0 {
 		what += "; not applied by the hub, and not sound: " + strings.Join(f.besides, "; ")

@@ -11,6 +11,7 @@ import (
 
 	"cloop.dev/cloop/apis/hubv1"
 	"cloop.dev/cloop/internal/fleet/fleettest"
+	"cloop.dev/cloop/internal/fleet/prunelimit"
 	"cloop.dev/cloop/internal/hub"
 	"cloop.dev/cloop/internal/hubclient"
 )
@@ -61,6 +62,7 @@ func followFrom(t *testing.T, change func(*fleettest.Server, *hub.SyncConfig)) *
 	ca := filepath.Join(t.TempDir(), "ca.pem")
 	check(t, os.WriteFile(ca, f.git.CABundle(), 0o600))
 	config := hub.SyncConfig{Name: "fleet", URL: f.git.URL("fleet"), Path: "hub", GitConfig: hub.GitConfig{CAFile: ca}, Interval: time.Minute}
+	config.PruneLimit = &prunelimit.Limit{Count: 5} // one of its two pools would be more than a share
 	change(f.git, &config)
 	f.running = serve(t, func(o *hub.Options) { o.Syncs = []hub.SyncConfig{config} })
 	return f

@@ -269,6 +269,12 @@ func (c *Client) ReconcileSync(ctx context.Context, sync string) (hubv1.Sync, er
 	return repeat[hubv1.Sync](ctx, c, apiSyncs+"/"+segment(sync)+"/reconcile", nil)
 }
 
+// ApprovePrune lets the pools go that a sync has kept although the revision, the whole
+// commit, lacks them; WatchSync shows what came of it.
+func (c *Client) ApprovePrune(ctx context.Context, sync, revision string) (hubv1.Sync, error) {
+	return create[hubv1.Sync](ctx, c, apiSyncs+"/"+segment(sync)+"/approve-prune", hubv1.ApprovePruneRequest{Revision: revision})
+}
+
 // WatchSync yields a sync at once and whenever it changes.
 func (c *Client) WatchSync(ctx context.Context, sync string) iter.Seq2[hubv1.Sync, error] {
 	return watch[hubv1.Sync](ctx, c, apiSyncs+"/"+segment(sync)+"/watch", nil)

@@ -20,7 +20,7 @@ type About struct {
 func Permissions() []About {
 	return []About{
 		{hubv1.PermissionExecutorRead, "see pools and their runners", false},
-		{hubv1.PermissionExecutorManage, "make, change, cordon and revoke pools, mint controller credentials, bind projects to pools", false},
+		{hubv1.PermissionExecutorManage, "make, change, cordon and revoke pools, approve that Git removes many, mint controller credentials, bind projects to pools", false},
 		{hubv1.PermissionProjectRead, "see a project", true},
 		{hubv1.PermissionProjectManage, "make and change projects", true},
 		{hubv1.PermissionRunRead, "see a project's runs and their logs", true},

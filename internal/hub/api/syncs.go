@@ -34,6 +34,19 @@ func (s *server) syncs() {
 			}
 			return answer(sync, err)
 		})
+	register(s, requires(hubv1.PermissionExecutorManage, op(http.MethodPost, apiBase+"/syncs/{sync}/approve-prune", "approve-prune",
+		"Let the pools go that a Git sync has kept because its newest revision lacks more than the limit")),
+		func(ctx context.Context, in *struct {
+			SyncPath
+			Keyed
+			Body hubv1.ApprovePruneRequest
+		}) (*body[hubv1.Sync], error) {
+			sync, err := s.Store.ApprovePrune(ctx, actorOf(ctx), store.Key(in.Key), in.Sync, in.Body)
+			if err == nil {
+				err = s.Syncs.Reconcile(ctx, sync.Name)
+			}
+			return answer(sync, err)
+		})
 	register(s, requires(hubv1.PermissionHubRead, watchOp[hubv1.Sync](s, apiBase+"/syncs/{sync}/watch", "watch-sync", "Watch a Git sync")),
 		func(ctx context.Context, in *SyncPath) (*huma.StreamResponse, error) {
 			return stream(ctx, s, feed[hubv1.Sync]{

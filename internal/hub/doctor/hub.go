@@ -105,7 +105,10 @@ func examineSync(now time.Time, s Sync) []hubv1.Finding {
 	say := func(id hubv1.FindingID, severity hubv1.Severity, found string) {
 		wrong = append(wrong, finding(id, severity, s.Name, found))
 	}
-	if s.State == hubv1.SyncFailed {
+	switch {
+	case s.State == hubv1.SyncFailed && s.PruneWaits != nil:
+		say(hubv1.FindingSyncsPrune, hubv1.SeverityFail, s.Message)
+	case s.State == hubv1.SyncFailed:
 		say(hubv1.FindingSyncsFailed, hubv1.SeverityFail, s.Message)
 	}
 	// Before it has looked for the first time, the hub's start counts.

@@ -67,6 +67,8 @@ const (
 	// stopped or died.
 	ActionMemberJoin  = "member.join"
 	ActionMemberLeave = "member.leave"
+	// ActionSyncApprovePrune: somebody said that pools may go which a revision lacks.
+	ActionSyncApprovePrune = "sync.approve_prune"
 	// ActionClockSet: the clock was set, and leases and deadlines follow it.
 	ActionClockSet = "clock.set"
 )

@@ -102,7 +102,7 @@ func encoded(t *testing.T, value any) []byte {
 // heldBack applies documents and is what holds some of them back, or nil.
 func heldBack(t *testing.T, s *store.Store, ceiling hubv1.Ceiling, documents []store.PoolDocument) error {
 	t.Helper()
-	applied, err := s.ApplyDocuments(background, documents[0].Source.Sync, ceiling, documents)
+	applied, err := s.ApplyDocuments(background, store.Revision{Sync: documents[0].Source.Sync, Allow: ceiling}, documents)
 	check(t, err)
 	var problems []error
 	for _, held := range applied.HeldBack {

@@ -172,6 +172,18 @@ func (tx *Tx) repeats(actor string, key Key, request any) (object string, repeat
 	return object, true, nil
 }
 
+// once does something unless the same request has done it with the same key.
+func (tx *Tx) once(actor string, key Key, request any, do func() error) error {
+	_, repeated, err := tx.repeats(actor, key, request)
+	if err != nil || repeated {
+		return err
+	}
+	if err := do(); err != nil {
+		return err
+	}
+	return tx.remember(actor, key, request, "")
+}
+
 // undone refuses to say that something was made which was taken away again: who
 // repeats the request may want it once more, and would believe it to be there.
 func undone(what string) *hubv1.Problem {

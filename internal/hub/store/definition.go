@@ -48,6 +48,9 @@ type Applied struct {
 	// Kept names pools whose document is gone and that stay, because a document of a
 	// new name is held back: they may have been renamed to it.
 	Kept []string
+	// PruneWaits are the pools whose document is gone and that stay because they are
+	// more than the limit; its Since is not set. Nil: none.
+	PruneWaits *hubv1.PruneWaits
 }
 
 // committer is who applies documents: the actor of the audit trail, and the

@@ -24,7 +24,7 @@ func written(owner, name string, maximum int32, policy string) store.PoolDocumen
 
 func (w *world) apply(t *testing.T, sync string, documents ...store.PoolDocument) store.Applied {
 	t.Helper()
-	applied, err := w.s.ApplyDocuments(background, sync, hubv1.Ceiling{}, documents)
+	applied, err := w.s.ApplyDocuments(background, store.Revision{Sync: sync}, documents)
 	check(t, err)
 	return applied
 }
@@ -242,7 +242,7 @@ func testAPoolIsRenamed(t *testing.T) {
 	// So does a name that is taken, and one beyond the ceiling.
 	must(t)(w.s.CreatePool(background, admin, "", hubv1.CreatePoolRequest{Name: "taken", PoolDefinition: hubv1.PoolDefinition{MaxRunners: 1}}))
 	for name, ceiling := range map[string]hubv1.Ceiling{"taken": {}, "big": {Names: []string{"gpu", "stays"}}} {
-		applied, err := w.s.ApplyDocuments(background, "fleet", ceiling, []store.PoolDocument{moved(name, "gpu"), written("fleet", "stays", 1, "Revoke")})
+		applied, err := w.s.ApplyDocuments(background, store.Revision{Sync: "fleet", Allow: ceiling}, []store.PoolDocument{moved(name, "gpu"), written("fleet", "stays", 1, "Revoke")})
 		check(t, err)
 		if pool := w.poolOf(t, "gpu"); len(applied.HeldBack) != 1 || len(applied.Renamed) > 0 || pool.State != hubv1.PoolActive {
 			t.Fatalf("as %s: %+v, and the pool is %+v", name, applied, pool)
@@ -383,7 +383,7 @@ func testOtherChangesComeBetweenDocuments(t *testing.T) {
 			}
 		}
 	}()
-	_, err := w.s.ApplyDocuments(ctx, "fleet", hubv1.Ceiling{}, documents)
+	_, err := w.s.ApplyDocuments(ctx, store.Revision{Sync: "fleet"}, documents)
 	check(t, <-first)
 	switch {
 	case err == nil:

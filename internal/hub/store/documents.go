@@ -10,6 +10,7 @@ import (
 
 	"cloop.dev/cloop/apis/hubv1"
 	"cloop.dev/cloop/internal/fleet/moved"
+	"cloop.dev/cloop/internal/fleet/prunelimit"
 	"cloop.dev/cloop/internal/hub/problem"
 )
 
@@ -17,18 +18,29 @@ import (
 // fraction of a second, also on a database that is a round trip away. Tests change it.
 var documentsAtOnce = 100
 
+// Revision is what a sync found in its repository, and what that may do.
+type Revision struct {
+	// Sync that has the pools, and the Commit that was found.
+	Sync, Commit string
+	// Allow bounds what the documents may define.
+	Allow hubv1.Ceiling
+	// Limit bounds how many pools go with their documents, unless somebody has approved
+	// of this commit (ApprovePrune); nil: any number.
+	Limit *prunelimit.Limit
+}
+
 // ApplyDocuments makes the hub's pools what a sync's documents say. A document that may
 // not be applied is held back alone. A pool of the sync whose document is gone is
 // drained or let go, as its last definition says, unless a document of a new name is
-// held back; one whose document is held back is not gone. A pool that is not the
+// held back or more go than the limit allows; one whose document is held back is not gone. A pool that is not the
 // sync's becomes so only where it is within the ceiling as it is.
 //
 // Pools know nothing of each other, so many documents are applied a part at a time, and
 // other changes come in between. What is cut short by an error or the end of ctx is
 // right as far as it came, and done again from the start it comes to the same. Nothing
 // is drained or let go before every document was looked at.
-func (s *Store) ApplyDocuments(ctx context.Context, sync string, allow hubv1.Ceiling, documents []PoolDocument) (Applied, error) {
-	c, err := s.newCommit(ctx, committer{actor: actorOf(sync), owner: sync}, allow, documents)
+func (s *Store) ApplyDocuments(ctx context.Context, revision Revision, documents []PoolDocument) (Applied, error) {
+	c, err := s.newCommit(ctx, committer{actor: actorOf(revision.Sync), owner: revision.Sync}, revision.Allow, documents)
 	if err != nil {
 		return Applied{}, err
 	}
@@ -37,17 +49,45 @@ func (s *Store) ApplyDocuments(ctx context.Context, sync string, allow hubv1.Cei
 			return c.out, err
 		}
 	}
-	gone, err := s.ownedNames(ctx, sync, "state <> 'draining'")
+	gone, err := s.goneOf(ctx, revision, c)
 	if err != nil {
 		return c.out, err
 	}
-	gone = slices.DeleteFunc(gone, func(name string) bool { return c.kept[name] })
 	for part := range slices.Chunk(gone, documentsAtOnce) {
 		if err := s.applyPart(ctx, c, func(p *commitPart) error { return p.absences(part) }); err != nil {
 			return c.out, err
 		}
 	}
 	return c.out, nil
+}
+
+// goneOf are the names of the pools to let go: whose document is gone, unless they are
+// too many, which the commit then says. Those that nobody can use any more count for
+// nothing.
+func (s *Store) goneOf(ctx context.Context, revision Revision, c *commit) ([]string, error) {
+	gone, err := s.ownedNames(ctx, revision.Sync, "state <> 'draining'")
+	if err != nil {
+		return nil, err
+	}
+	has := func(name string) bool { return c.kept[name] }
+	gone = slices.DeleteFunc(gone, has)
+	if revision.Limit == nil || c.newHeld {
+		return gone, nil
+	}
+	all, err := s.ownedNames(ctx, revision.Sync, "state = 'active'")
+	if err != nil {
+		return nil, err
+	}
+	living := slices.DeleteFunc(slices.Clone(all), has)
+	if revision.Limit.Allows(len(living), len(all)) {
+		return gone, nil
+	}
+	approved, _, err := first(ctx, s.reader, scanText, "SELECT approved_prune FROM syncs WHERE name = ?", revision.Sync)
+	if err != nil || approved == revision.Commit && approved != "" {
+		return gone, err
+	}
+	c.out.PruneWaits = &hubv1.PruneWaits{Revision: revision.Commit, Pools: living, Of: len(all)}
+	return nil, nil
 }
 
 // ownedNames are the names of an owner's pools, sorted; in says which of them.

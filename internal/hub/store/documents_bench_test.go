@@ -48,7 +48,7 @@ func BenchmarkDocuments(b *testing.B) {
 				prepare()
 				began := time.Now()
 				longest := othersWait(b, s)
-				applied, err := s.ApplyDocuments(background, "fleet", hubv1.Ceiling{}, documents)
+				applied, err := s.ApplyDocuments(background, store.Revision{Sync: "fleet"}, documents)
 				took[i] += time.Since(began)
 				waited = max(waited, longest())
 				check(b, err)

@@ -489,7 +489,7 @@ func (m *machine) Git(t *rapid.T) {
 		}
 		m.managed = true
 	}
-	applied, err := m.s.ApplyDocuments(background, "fleet", hubv1.Ceiling{}, documents)
+	applied, err := m.s.ApplyDocuments(background, store.Revision{Sync: "fleet"}, documents)
 	m.ok(t, err)
 	if len(documents) > 0 && len(applied.Waiting)+len(applied.Revoked) == 0 {
 		m.said = asJSON(documents[0].Definition)

@@ -248,7 +248,7 @@ func TestFeaturesAreThoseOfAllMembers(t *testing.T) {
 // one does not keep projects' volumes apart, none starts on one.
 func TestWhatAnOldMemberCannotHoldIsNotQueued(t *testing.T) {
 	h := twoHubs(t, 5)
-	_, err := h.s.ApplyDocuments(background, "fleet", hubv1.Ceiling{}, []store.PoolDocument{{
+	_, err := h.s.ApplyDocuments(background, store.Revision{Sync: "fleet"}, []store.PoolDocument{{
 		Name: "gpu", Definition: hubv1.PoolDefinition{MaxRunners: 5, Capabilities: map[string]bool{"hypervisor": true}, DeletionPolicy: "Orphan"},
 		Source: hubv1.Provenance{Sync: "fleet", Repository: "https://git", Path: "gpu.yaml", Revision: "1"},
 	}})

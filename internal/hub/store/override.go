@@ -162,6 +162,8 @@ type unapplied struct {
 	held map[string]of[hubv1.HeldBack]
 	// observed: name of a pool → the sync that only compares it, and with what.
 	observed map[string]of[hubv1.Observed]
+	// removed: name of a pool → the sync whose newest revision lacks it, and waits.
+	removed map[string]of[*hubv1.PruneWaits]
 }
 
 // of is something of a sync.
@@ -171,14 +173,20 @@ type of[T any] struct {
 }
 
 func readUnapplied(ctx context.Context, q querier) (unapplied, error) {
-	rows, err := collect(ctx, q, scanSync, selectSyncs+" WHERE held_back <> '[]' OR observed <> '[]' ORDER BY name")
-	out := unapplied{map[string]of[hubv1.HeldBack]{}, map[string]of[hubv1.Observed]{}}
+	rows, err := collect(ctx, q, scanSync, selectSyncs+" WHERE held_back <> '[]' OR observed <> '[]' OR prune_waits IS NOT NULL ORDER BY name")
+	out := unapplied{map[string]of[hubv1.HeldBack]{}, map[string]of[hubv1.Observed]{}, map[string]of[*hubv1.PruneWaits]{}}
 	for _, row := range rows {
 		for _, held := range row.HeldBack {
 			out.held[held.Pool] = of[hubv1.HeldBack]{row.Name, held}
 		}
 		for _, observed := range row.Observed {
 			out.observed[observed.Pool] = of[hubv1.Observed]{row.Name, observed}
+		}
+		if row.PruneWaits == nil {
+			continue
+		}
+		for _, pool := range row.PruneWaits.Pools {
+			out.removed[pool] = of[*hubv1.PruneWaits]{row.Name, row.PruneWaits}
 		}
 	}
 	return out, err
@@ -191,6 +199,12 @@ func (s *Store) drifted(pool *hubv1.Pool, known unapplied) {
 	if waits && pool.Source != nil && pool.Source.Sync == h.sync {
 		pool.Drift = append(pool.Drift, hubv1.Drift{
 			Cause: hubv1.CauseCommitNotApplied, Outcome: hubv1.OutcomeRefused, By: actorOf(h.sync), Since: h.what.Since, Message: strings.Join(h.what.Problems, "; "),
+		})
+	}
+	if r, waits := known.removed[pool.Name]; waits && pool.Source != nil && pool.Source.Sync == r.sync {
+		pool.Drift = append(pool.Drift, hubv1.Drift{
+			Cause: hubv1.CauseCommitNotApplied, Outcome: hubv1.OutcomeRefused, By: actorOf(r.sync), Since: r.what.Since,
+			Message: "Git has the pool no more at " + r.what.Revision + ", which removes more at once than the limit; to approve: " + ApprovePruneCommand(r.sync, r.what.Revision),
 		})
 	}
 	if o, compared := known.observed[pool.Name]; compared && pool.State != hubv1.PoolRevoked {

@@ -153,7 +153,7 @@ func testAnOverrideGoesWithItsPool(t *testing.T) {
 		"taken back":      {func(w *world) error { return errOf(w.s.EndOverride(background, admin, "gpu")) }, hubv1.PoolActive},
 		"revoked by hand": {func(w *world) error { return errOf(w.s.RevokePool(background, admin, "gpu")) }, hubv1.PoolRevoked},
 		"removed from Git": {func(w *world) error {
-			return errOf(w.s.ApplyDocuments(background, "fleet", hubv1.Ceiling{}, []store.PoolDocument{written("fleet", "other", 1, "Orphan")}))
+			return errOf(w.s.ApplyDocuments(background, store.Revision{Sync: "fleet"}, []store.PoolDocument{written("fleet", "other", 1, "Orphan")}))
 		}, hubv1.PoolRevoked},
 		"of a sync that is gone": {func(w *world) error { return w.s.KeepSyncs(background, nil) }, hubv1.PoolActive},
 	} {

@@ -17,7 +17,7 @@ func asking(capability string) store.Source {
 // declare gives the pool capabilities, as Git does.
 func (w *world) declare(t testing.TB, capabilities map[string]bool) {
 	t.Helper()
-	_, err := w.s.ApplyDocuments(context.Background(), "fleet", hubv1.Ceiling{}, []store.PoolDocument{{
+	_, err := w.s.ApplyDocuments(context.Background(), store.Revision{Sync: "fleet"}, []store.PoolDocument{{
 		Name: "gpu", Definition: hubv1.PoolDefinition{MaxRunners: 5, Capabilities: capabilities, DeletionPolicy: "Orphan"},
 		Source: hubv1.Provenance{Sync: "fleet", Repository: "https://git", Path: "gpu.yaml", Revision: "1"},
 	}})

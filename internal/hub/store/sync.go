@@ -3,6 +3,7 @@ package store
 import (
 	"context"
 	"database/sql"
+	"fmt"
 	"slices"
 	"strings"
 
@@ -78,9 +79,15 @@ func (s *Store) SaveSync(ctx context.Context, sync hubv1.Sync) error {
 		if err := tx.tellUnapplied(sync); err != nil {
 			return err
 		}
-		_, err := tx.exec(`UPDATE syncs SET state = ?, message = ?, last_attempted = ?, last_applied = ?, pools = ?, held_back = ?, observed = ?, last_run = ?,
-			revision = revision + 1 WHERE name = ?`,
-			string(sync.State), sync.Message, sync.LastAttemptedRevision, sync.LastAppliedRevision, asJSON(pools), asJSON(heldBack), asJSON(observed), at, sync.Name)
+		// A yes is used up when nothing waits for one.
+		var waits any
+		approval := ", approved_prune = ''"
+		if sync.PruneWaits != nil {
+			waits, approval = asJSON(sync.PruneWaits), ""
+		}
+		_, err := tx.exec(`UPDATE syncs SET state = ?, message = ?, last_attempted = ?, last_applied = ?, pools = ?, held_back = ?, observed = ?, prune_waits = ?, last_run = ?,
+			revision = revision + 1`+approval+` WHERE name = ?`,
+			string(sync.State), sync.Message, sync.LastAttemptedRevision, sync.LastAppliedRevision, asJSON(pools), asJSON(heldBack), asJSON(observed), waits, at, sync.Name)
 		tx.wake(SyncTopic(sync.Name))
 		return err
 	})
@@ -101,6 +108,14 @@ func (tx *Tx) tellUnapplied(now hubv1.Sync) error {
 	for _, observed := range slices.Concat(before.Observed, now.Observed) {
 		differ[observed.Pool+"\n"+asJSON(observed.Definition)+observed.CordonReason]++
 	}
+	for _, waits := range []*hubv1.PruneWaits{before.PruneWaits, now.PruneWaits} {
+		if waits == nil {
+			continue
+		}
+		for _, pool := range waits.Pools {
+			differ[pool+"\n"+waits.Revision]++
+		}
+	}
 	for said, n := range differ {
 		if n == 2 {
 			continue
@@ -117,7 +132,7 @@ func (tx *Tx) tellUnapplied(now hubv1.Sync) error {
 	return nil
 }
 
-const selectSyncs = "SELECT name, repository, path, state, message, last_attempted, last_applied, pools, held_back, observed, last_run, revision FROM syncs"
+const selectSyncs = "SELECT name, repository, path, state, message, last_attempted, last_applied, pools, held_back, observed, prune_waits, last_run, revision FROM syncs"
 
 type syncRow struct {
 	hubv1.Sync
@@ -127,12 +142,16 @@ type syncRow struct {
 func scanSync(row scanner) (syncRow, error) {
 	var s syncRow
 	var pools, heldBack, observed string
+	var waits sql.NullString
 	var at sql.NullInt64
-	err := row.Scan(&s.Name, &s.Repository, &s.Path, &s.State, &s.Message, &s.LastAttemptedRevision, &s.LastAppliedRevision, &pools, &heldBack, &observed, &at, &s.revision)
+	err := row.Scan(&s.Name, &s.Repository, &s.Path, &s.State, &s.Message, &s.LastAttemptedRevision, &s.LastAppliedRevision, &pools, &heldBack, &observed, &waits, &at, &s.revision)
 	if err != nil {
 		return s, err
 	}
 	s.LastRun = optionalTime(at)
+	if s.PruneWaits, err = optionalJSON[hubv1.PruneWaits](waits); err != nil {
+		return s, err
+	}
 	if err := fromJSON(heldBack, &s.HeldBack); err != nil {
 		return s, err
 	}
@@ -156,7 +175,73 @@ func (s *Store) ListSyncs(ctx context.Context) ([]hubv1.Sync, error) {
 func (s *Store) GetSync(ctx context.Context, name string) (hubv1.Sync, int64, error) {
 	row, found, err := first(ctx, s.reader, scanSync, selectSyncs+" WHERE name = ?", name)
 	if err == nil && !found {
-		err = problem.New(hubv1.CodeNotFound, "there is no sync %q", name)
+		err = noSync(name)
 	}
 	return row.Sync, row.revision, err
+}
+
+// ApprovePrune lets pools go that a sync has kept although its newest revision lacks
+// them. The revision is the whole commit that they wait at: what comes after it is
+// somebody else's, and waits again. Repeating it changes nothing.
+func (s *Store) ApprovePrune(ctx context.Context, actor string, key Key, sync string, request hubv1.ApprovePruneRequest) (hubv1.Sync, error) {
+	err := s.update(ctx, func(tx *Tx) error {
+		return tx.once(actor, key, approval{sync, request}, func() error { return tx.approvePrune(actor, sync, request.Revision) })
+	})
+	if err != nil {
+		return hubv1.Sync{}, err
+	}
+	out, _, err := s.GetSync(ctx, sync)
+	return out, err
+}
+
+// approval is what a repeated request must agree in.
+type approval struct {
+	Sync string
+	hubv1.ApprovePruneRequest
+}
+
+func (tx *Tx) approvePrune(actor, sync, revision string) error {
+	bg := context.Background()
+	row, found, err := first(bg, tx, scanSync, selectSyncs+" WHERE name = ?", sync)
+	switch {
+	case err != nil:
+		return err
+	case !found:
+		return noSync(sync)
+	case row.PruneWaits == nil:
+		return notWaiting("nothing of sync %s waits for an approval", sync)
+	case row.PruneWaits.Revision != revision:
+		return notWaiting("sync %s waits at revision %s, not %s", sync, row.PruneWaits.Revision, revision)
+	}
+	// Who cannot revoke one of them cannot have Git do it.
+	for _, name := range row.PruneWaits.Pools {
+		pool, found, err := first(bg, tx, scanPool, selectPools+" WHERE p.name = ?", name)
+		if err == nil && found {
+			err = tx.reaches(pool)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	changed, err := tx.exec("UPDATE syncs SET approved_prune = ?, revision = revision + 1 WHERE name = ? AND approved_prune <> ?", revision, sync, revision)
+	if err != nil || changed == 0 {
+		return err
+	}
+	tx.wake(SyncTopic(sync))
+	return tx.audit(record{actor: actor, action: ActionSyncApprovePrune, object: sync, state: string(row.State), detail: asJSON(row.PruneWaits)})
+}
+
+// ApprovePruneCommand is what somebody types who means what a revision removes.
+func ApprovePruneCommand(sync, revision string) string {
+	return fmt.Sprintf("cloop hub sync approve-prune %s --revision %s", sync, revision)
+}
+
+func notWaiting(format string, args ...any) *hubv1.Problem {
+	p := problem.New(hubv1.CodeConflict, format, args...)
+	p.Remedy = "look at what the sync says now: `cloop fleet status`"
+	return p
+}
+
+func noSync(name string) *hubv1.Problem {
+	return problem.New(hubv1.CodeNotFound, "there is no sync %q", name)
 }

@@ -86,7 +86,7 @@ func testARunSaysWhereGitCordonsItsPool(t *testing.T) {
 	w := newWorld(t, 2)
 	run := w.run(t)
 	reason := "node upgrades"
-	must(t)(w.s.ApplyDocuments(background, "fleet", hubv1.Ceiling{}, []store.PoolDocument{{
+	must(t)(w.s.ApplyDocuments(background, store.Revision{Sync: "fleet"}, []store.PoolDocument{{
 		Name: "gpu", Definition: w.pool.PoolDefinition, CordonReason: &reason,
 		Source: hubv1.Provenance{Sync: "fleet", Repository: "https://git.example.com/fleet", Path: "hub/gpu.yaml", Revision: "main@sha1:abc"},
 	}}))
