@@ -42,13 +42,15 @@ type hubTarget struct {
 	serves hubclient.Served
 }
 
+func (t hubTarget) address() hubAddress { return hubAddress{t.url, t.pin, t.bundle} }
+
 // same says whether a connection to the one target serves the other.
 func (t hubTarget) same(other hubTarget) bool {
-	return t.url == other.url && t.pin == other.pin && t.bundle == other.bundle && t.credential.Equal(other.credential) &&
+	return t.address() == other.address() && t.credential.Equal(other.credential) &&
 		t.serves == other.serves
 }
 
-// hubConnections holds one watch for each pool. Starting, replacing and ending
+// hubConnections holds one watch for each pool, and one connection for each hub. Starting, replacing and ending
 // it is its job alone; Start ends all of them with the manager.
 type hubConnections struct {
 	hello hubclient.Hello
@@ -61,15 +63,62 @@ type hubConnections struct {
 	cancel context.CancelFunc
 	wg     sync.WaitGroup
 
-	mu    sync.Mutex // guards conns
+	mu    sync.Mutex // guards conns and hubs
 	conns map[types.NamespacedName]*hubConnection
+	// hubs: hub → what the pools that it serves have in common.
+	hubs map[hubAddress]*commonHub
+}
+
+// hubAddress is where a hub is and by what it is known.
+type hubAddress struct{ url, pin, bundle string }
+
+// commonHub is the way to one hub: over HTTP/2 the watches of all its pools are
+// streams of one connection, and a request carries its own credential. Another one is
+// opened where the hub allows no more streams, 250 for ours; of those that pools dial
+// at the same instant the transport keeps what it needs.
+type commonHub struct {
+	client *hubclient.Client
+	// pools that use it. With the last one it goes.
+	pools int
+}
+
+// join returns the client for a target, one more pool of its hub.
+func (h *hubConnections) join(target hubTarget) (*hubclient.Client, error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	at := target.address()
+	shared := h.hubs[at]
+	if shared == nil {
+		client, err := hubclient.New(hubclient.Options{
+			URL: target.url, Pin: target.pin, CABundle: []byte(target.bundle), UserAgent: "cloop-executor-controller/" + h.hello.Build,
+		})
+		if err != nil {
+			return nil, fmt.Errorf("connect to the hub %s: %w", target.url, err)
+		}
+		shared = &commonHub{client: client}
+		h.hubs[at] = shared
+	}
+	shared.pools++
+	return shared.client.WithToken(target.credential), nil
+}
+
+// leave is for a pool that has ended its watch.
+func (h *hubConnections) leave(target hubTarget) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	at := target.address()
+	shared := h.hubs[at]
+	if shared.pools--; shared.pools == 0 {
+		delete(h.hubs, at)
+		shared.client.CloseIdleConnections()
+	}
 }
 
 func newHubConnections(hello hubclient.Hello, f *fence, c clock.PassiveClock) *hubConnections {
 	ctx, cancel := context.WithCancel(context.Background())
 	return &hubConnections{
 		hello: hello, fence: f, clock: c, changed: make(chan event.GenericEvent, 256),
-		ctx: ctx, cancel: cancel, conns: map[types.NamespacedName]*hubConnection{},
+		ctx: ctx, cancel: cancel, conns: map[types.NamespacedName]*hubConnection{}, hubs: map[hubAddress]*commonHub{},
 	}
 }
 
@@ -88,7 +137,7 @@ func (h *hubConnections) NeedLeaderElection() bool { return true }
 // formerly is the credential with which a target was served until it became the
 // other; empty where there was none, or it is not the same hub's.
 func (t hubTarget) formerly(before hubTarget) secret.String {
-	if t.url != before.url || t.pin != before.pin || t.bundle != before.bundle || t.credential.Equal(before.credential) {
+	if t.address() != before.address() || t.credential.Equal(before.credential) {
 		return secret.String{}
 	}
 	return before.credential
@@ -103,12 +152,9 @@ func (h *hubConnections) ensure(name types.NamespacedName, target, before hubTar
 		}
 		h.close(name)
 	}
-	hub, err := hubclient.New(hubclient.Options{
-		URL: target.url, Pin: target.pin, CABundle: []byte(target.bundle), Token: target.credential,
-		UserAgent: "cloop-executor-controller/" + h.hello.Build,
-	})
+	hub, err := h.join(target)
 	if err != nil {
-		return nil, fmt.Errorf("connect to the hub %s: %w", target.url, err)
+		return nil, err
 	}
 	ctx, cancel := context.WithCancel(h.ctx)
 	conn := &hubConnection{
@@ -119,7 +165,7 @@ func (h *hubConnections) ensure(name types.NamespacedName, target, before hubTar
 	h.conns[name] = conn
 	h.mu.Unlock()
 	h.wg.Go(func() {
-		defer hub.CloseIdleConnections()
+		defer h.leave(target)
 		h.serve(ctx, name, conn)
 	})
 	return conn, nil
