@@ -110,3 +110,57 @@ func heldBack(t *testing.T, s *store.Store, ceiling hubv1.Ceiling, documents []s
 	}
 	return errors.Join(problems...)
 }
+
+func TestAnOverrideLeavesAPoolToItsHubPool(t *testing.T) {
+	both(t, testAnOverrideLeavesAPoolToItsHubPool)
+}
+
+// What Git says of a pool is what a ceiling is about while somebody with a higher
+// one, or none, has set it aside: neither is the pool out of the reach of its
+// HubPool's token then, nor one within it that is not otherwise. The override itself
+// is for those who could have made it.
+func testAnOverrideLeavesAPoolToItsHubPool(t *testing.T) {
+	w := newWorld(t, 1)
+	who, _ := caller(t, w.s, root(t, w.s), hubv1.CreateTokenRequest{Name: "fleet", Scopes: []hubv1.Permission{hubv1.PermissionExecutorManage}, Ceiling: &hubv1.Ceiling{MaxRunners: 5}})
+	ctx, me, owner := store.WithCaller(background, who), who.Actor(), hubv1.ClusterOwner("c1", "cloop-fleet", "ce")
+	must(t)(w.s.Define(ctx, me, written(owner, "ce", 4, "Revoke")))
+	first, err := w.s.CreateCredential(ctx, me, "", "ce")
+	check(t, err)
+	must(t)(w.s.OverridePool(background, admin, "ce", 0, hubv1.UpdatePoolRequest{MaxRunners: new(int32(9))}, aside))
+
+	for what, do := range map[string]func() error{
+		"ends the override": func() error { return errOf(w.s.EndOverride(ctx, me, "ce")) },
+		"replaces the override": func() error {
+			return errOf(w.s.OverridePool(ctx, me, "ce", 0, hubv1.UpdatePoolRequest{MaxRunners: new(int32(3))}, aside))
+		},
+	} {
+		if err := do(); codeOf(err) != hubv1.CodeForbidden || !strings.Contains(err.Error(), "as user:admin has overridden it until ") ||
+			!strings.Contains(err.Error(), "9 is above 5") || !strings.Contains(err.Error(), "`cloop executor pool end-override ce`") {
+			t.Errorf("the token %s: %v", what, err)
+		}
+	}
+	second, err := w.s.CreateCredential(ctx, me, "", "ce")
+	check(t, err)
+	_, err = w.s.FinishRotation(ctx, me, "", "ce", hubv1.FinishRotationRequest{To: second.ID, From: []string{first.ID}, Force: true})
+	check(t, err)
+	must(t)(w.s.RevokeCredential(ctx, me, "ce", second.ID))
+	if pool := w.poolOf(t, "ce"); pool.Override == nil || pool.MaxRunners != 9 {
+		t.Fatalf("what its HubPool did has left %+v", pool)
+	}
+	pool, err := w.s.Undefine(ctx, me, "ce", owner)
+	if err != nil || pool.State == hubv1.PoolActive || pool.Override != nil || pool.MaxRunners != 4 {
+		t.Errorf("undefined, the pool is %+v, %v", pool, err)
+	}
+
+	// The other way round.
+	w.apply(t, "fleet", written("fleet", "big", 9, "Orphan"))
+	must(t)(w.s.OverridePool(background, admin, "big", 0, hubv1.UpdatePoolRequest{MaxRunners: new(int32(1))}, aside))
+	for what, err := range map[string]error{
+		"mints":   errOf(w.s.CreateCredential(ctx, me, "", "big")),
+		"revokes": errOf(w.s.RevokePool(ctx, me, "big")),
+	} {
+		if codeOf(err) != hubv1.CodeForbidden || !strings.Contains(err.Error(), "is managed by Git: ") || !strings.Contains(err.Error(), "as Git says, beyond the ceiling of token ") {
+			t.Errorf("the token %s: %v", what, err)
+		}
+	}
+}

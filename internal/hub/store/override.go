@@ -30,6 +30,9 @@ func (tx *Tx) setAside(actor string, pool poolRow, over Overriding, cordon *hubv
 		p.Remedy = "leave the override out"
 		return pool, p
 	}
+	if err := tx.reachesOverride(pool); err != nil {
+		return pool, err
+	}
 	builds, err := tx.buildsWithout(hubv1.FeatureOverrides)
 	if err != nil {
 		return pool, err
@@ -137,6 +140,9 @@ func (s *Store) OverrideCordon(ctx context.Context, actor, ref string, over Over
 // EndOverride ends a pool's override before its time, if there is one.
 func (s *Store) EndOverride(ctx context.Context, actor, ref string) (hubv1.Pool, error) {
 	return s.changePool(ctx, ref, func(tx *Tx, pool poolRow) error {
+		if err := tx.reachesOverride(pool); err != nil {
+			return err
+		}
 		_, err := tx.endOverride(actor, pool, "it was taken back")
 		return err
 	})

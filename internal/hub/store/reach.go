@@ -3,7 +3,9 @@ package store
 import (
 	"cmp"
 	"context"
+	"fmt"
 	"strings"
+	"time"
 
 	"cloop.dev/cloop/apis/hubv1"
 	"cloop.dev/cloop/internal/hub/access"
@@ -15,8 +17,7 @@ import (
 // that are for it.
 
 // reaches refuses to change a pool that is out of the reach of the caller's
-// token as it is now: by its name as if it were not there, by the rest with a
-// word.
+// token: by its name as if it were not there, by the rest with a word.
 func (tx *Tx) reaches(pool poolRow) error {
 	if tx.caller == nil {
 		return nil
@@ -28,24 +29,50 @@ func (tx *Tx) reaches(pool poolRow) error {
 	return beyond(tx.caller.Ceiling(), pool, "token "+tx.caller.Token.ID, "ask who made the token for another one")
 }
 
-// beyond refuses a pool that is not within a ceiling as it is now, and says whose
-// it is and what of it is beyond; remedy is what to do about that.
+// beyond refuses a pool that is not within a ceiling, and says whose it is and what
+// of it is beyond; remedy is what to do about that. What an override makes of a pool
+// for a time neither puts it out of reach nor within it: what Git says counts.
 func beyond(ceiling hubv1.Ceiling, pool poolRow, holder, remedy string) error {
-	exceeded := access.Exceeds(ceiling, pool.Name, pool.PoolDefinition)
-	if len(exceeded) == 0 {
+	is, as := pool.PoolDefinition, "as it is at the hub"
+	if pool.Override != nil {
+		is, as = pool.Override.Git, "as Git says"
+	}
+	texts := exceeding(ceiling, pool.Name, is)
+	if texts == "" {
 		return nil
 	}
-	owner := pool.Owner
-	if owner == "" {
-		owner = "nobody"
+	whose := "belongs to " + cmp.Or(is.Owner, "nobody")
+	if is.Owner == "" && pool.Source != nil {
+		whose = "is managed by " + pool.Source.String()
 	}
-	texts := make([]string, 0, len(exceeded))
-	for _, field := range exceeded {
+	p := problem.New(hubv1.CodeForbidden, "pool %s %s and is, %s, beyond the ceiling of %s (%s)", pool.Name, whose, as, holder, texts)
+	p.Remedy = remedy
+	return p
+}
+
+// exceeding says what of a definition is beyond a ceiling; empty: nothing is.
+func exceeding(ceiling hubv1.Ceiling, name string, definition hubv1.PoolDefinition) string {
+	var texts []string
+	for _, field := range access.Exceeds(ceiling, name, definition) {
 		texts = append(texts, field.Location+": "+field.Message)
 	}
-	p := problem.New(hubv1.CodeForbidden, "pool %s belongs to %s and is, as it is at the hub, beyond the ceiling of %s (%s)",
-		pool.Name, owner, holder, strings.Join(texts, "; "))
-	p.Remedy = remedy
+	return strings.Join(texts, "; ")
+}
+
+// reachesOverride refuses to end, to replace or to make lasting an override that
+// gives a pool more than the ceiling of the caller's token does.
+func (tx *Tx) reachesOverride(pool poolRow) error {
+	over := pool.Override
+	if tx.caller == nil || over == nil {
+		return nil
+	}
+	texts := exceeding(tx.caller.Ceiling(), pool.Name, pool.PoolDefinition)
+	if texts == "" {
+		return nil
+	}
+	p := problem.New(hubv1.CodeForbidden, "pool %s is, as %s has overridden it until %s, beyond the ceiling of token %s (%s)",
+		pool.Name, over.By, over.Until.UTC().Format(time.RFC3339), tx.caller.Token.ID, texts)
+	p.Remedy = fmt.Sprintf("wait for the end of the override, or have somebody end it who may: `cloop executor pool end-override %s`", pool.Name)
 	return p
 }
 
