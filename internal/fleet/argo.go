@@ -82,8 +82,7 @@ func (o *renderedObject) argoAlteration(source map[string]any, path string) *alt
 	if len(a.spec) == 0 {
 		return nil
 	}
-	by := *o
-	a.by = &by
+	a.by = o.unfolded()
 	// What comes from JSON always encodes.
 	text, _ := json.Marshal(a.spec)
 	a.digest = string(text)

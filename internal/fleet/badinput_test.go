@@ -117,6 +117,8 @@ func TestBadInput(t *testing.T) {
 		"text that is no UTF-8":            {map[string]string{"a.yaml": strings.Replace(basePool, "name: gpu\n", "name: \xff\xfe\n", 1)}, nil, []string{"a.yaml:"}, ""},
 		"a file name that is no UTF-8":     {map[string]string{"a.yaml": basePool, "b\xff.yaml": basePool}, nil, []string{"b\ufffd.yaml:1:1: \"b\\xff.yaml\" is no UTF-8"}, "rename it"},
 		"a directory that is no UTF-8":     {with(sound(), map[string]string{"d\xff/a.yaml": basePool}), nil, []string{"d\ufffd:1:1: \"d\\xff\" is no UTF-8"}, "rename it"},
+		"ten thousand patches by Flux":     {altered("  patches:\n"+strings.Repeat("  - {patch: '[{\"op\": \"add\", \"path\": \"/spec/minRunners\", \"value\": 1}]', target: {kind: ExecutorPool}}\n", 10_000), nil), nil, []string{"flux/eu.yaml:6:3: Kustomization flux-system/eu: spec.patches: beyond the bounds: 10000 entries"}, "component"},
+		"ten thousand patches in a line":   {altered("  patches: ["+strings.Repeat("{patch: '[{\"op\": \"add\", \"path\": \"/spec/minRunners\", \"value\": 1}]', target: {kind: ExecutorPool}}, ", 10_000)+"]\n", nil), nil, []string{"flux/eu.yaml:6:3: Kustomization flux-system/eu: spec.patches: beyond the bounds: 10000 entries"}, "component"},
 		"ten thousand patches":             {tenThousand, nil, []string{"eu/kustomization.yaml:1:1: beyond the bounds: 10000 patches"}, "split it"},
 		"a device":                         {with(sound(), map[string]string{"pools/base/gpu.yaml": fleettest.Symlink("/dev/zero")}), nil, []string{"gpu.yaml: it leads out of the repository"}, ""},
 	} {

@@ -39,9 +39,10 @@ type checker struct {
 	named map[string]bool
 	// ours: path of a root → it has documents of cloop.dev.
 	ours map[string]bool
-	// spent counts the documents, and omits those that were not rendered for their number.
+	// spent counts the documents; omits says which kinds of those that were not rendered
+	// for their number were told of.
 	spent spent
-	omits int
+	omits map[schemas.Severity]bool
 	// memo of earlier verdicts; nil: there is none.
 	memo *memo
 	// appliers of the repository; nil where a PoolSync is who asks. doubts are why
@@ -53,7 +54,7 @@ type checker struct {
 }
 
 func newChecker(v *schemas.Validator) *checker {
-	return &checker{validator: v, named: map[string]bool{}, ours: map[string]bool{}, files: map[[2]string]int{},
+	return &checker{validator: v, named: map[string]bool{}, ours: map[string]bool{}, omits: map[schemas.Severity]bool{}, files: map[[2]string]int{},
 		report: &Report{Roots: []RootReport{}, Problems: []schemas.Problem{}, Subjects: []Subject{}}}
 }
 
@@ -70,7 +71,7 @@ func (c *checker) result() *Report {
 // root checks one root: in each way in which it is applied, where that makes a
 // difference.
 func (c *checker) root(ctx context.Context, b *builder, at root) error {
-	if c.omit(at, variant{}) {
+	if c.omit(b, at, variant{}) {
 		return nil
 	}
 	if c.appliers != nil && slices.ContainsFunc(*c.appliers, func(a applier) bool { return a.applies(at.path) && a.alters() != nil }) {
@@ -124,7 +125,7 @@ func (c *checker) each(ctx context.Context, b *builder, at root, check func(vari
 		return err
 	}
 	for _, v := range variants(appliers, at.path, c.variables) {
-		if c.omit(at, v) {
+		if c.omit(b, at, v) {
 			continue
 		}
 		if err := check(v); err != nil {
@@ -136,18 +137,22 @@ func (c *checker) each(ctx context.Context, b *builder, at root, check func(vari
 
 // omit says whether a root is not rendered, in a way, because there is too much. The
 // first is a problem, which says so of all.
-func (c *checker) omit(at root, v variant) bool {
-	problem, omit := c.spent.omitted(at, v)
+func (c *checker) omit(b *builder, at root, v variant) bool {
+	problem, omit := c.spent.omitted(b, at, v)
 	if !omit {
 		return false
 	}
-	if c.lost = true; c.omits == 0 {
-		r := c.begin(at.name(v), nil)
-		r.broken([]schemas.Problem{problem})
-		r.lose(true)
-		r.end()
+	ours := problem.Severity == schemas.SeverityError
+	c.lost = c.lost || ours
+	if c.omits[problem.Severity] {
+		return true
 	}
-	c.omits++
+	c.omits[problem.Severity] = true
+	r := c.begin(at.name(v), nil)
+	r.broken([]schemas.Problem{problem})
+	r.lose(ours)
+	r.report.Incomplete = true
+	r.end()
 	return true
 }
 
@@ -205,6 +210,7 @@ type rootChecker struct {
 }
 
 func (c *checker) begin(name string, variables *Variables) *rootChecker {
+	c.spent.begin()
 	return &rootChecker{checker: c, applicant: poolSync, report: RootReport{Path: name}, path: name, before: len(c.findings), variables: variables,
 		seen: map[string]*facts{}, serving: map[string]string{}, named: map[string]bool{}}
 }
@@ -321,6 +327,7 @@ func (r *rootChecker) object(f *facts) {
 }
 
 func (r *rootChecker) end() {
+	r.spent.end(r.report.Judged > 0)
 	r.spans = append(r.spans, [2]int{r.before, len(r.findings)})
 	r.report.Failed, r.report.Pools = anyError(r.findings[r.before:]), len(r.named)
 	r.report.found = len(r.findings) > r.before

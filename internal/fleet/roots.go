@@ -5,6 +5,7 @@ import (
 	"errors"
 	"slices"
 
+	"cloop.dev/cloop/apis/v1alpha1"
 	"cloop.dev/cloop/schemas"
 )
 
@@ -106,6 +107,8 @@ func (r *Renderer) Ways(ctx context.Context, path string) ([]Way, error) {
 func (r *Renderer) Render(ctx context.Context, path string, ways []Way) ([]Rendering, error) {
 	all := make([]Rendering, len(ways))
 	rendered := map[string]*rendering{}
+	// Where it is not there, rendering it says so.
+	_, kustomization, _ := r.b.find(path)
 	for i, way := range ways {
 		out := rendered[way.alters()]
 		if out == nil {
@@ -122,10 +125,12 @@ func (r *Renderer) Render(ctx context.Context, path string, ways []Way) ([]Rende
 			}
 			rendered[way.alters()] = out
 		}
-		if problem, omit := r.spent.omitted(root{path: path}, variant{by: way.By}); omit {
+		if problem, omit := r.spent.omitted(r.b, root{path: path, kustomization: kustomization}, variant{by: way.By}); omit {
 			all[i].Problems = []schemas.Problem{problem}
 			continue
 		}
+		r.spent.begin()
+		ours := false
 		one := rendering{objects: slices.Clone(out.objects), problems: slices.Clone(out.problems)}
 		one.substitute(way.variables, nil)
 		for j := range one.objects {
@@ -134,8 +139,10 @@ func (r *Renderer) Render(ctx context.Context, path string, ways []Way) ([]Rende
 		all[i].Problems = one.problems
 		for j := range one.objects {
 			r.spent.add(&one.objects[j])
+			ours = ours || one.objects[j].Object.GroupVersionKind().Group == v1alpha1.Group
 			all[i].Objects = append(all[i].Objects, one.objects[j].Rendered)
 		}
+		r.spent.end(ours)
 	}
 	return all, nil
 }

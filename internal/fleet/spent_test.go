@@ -2,6 +2,7 @@ package fleet_test
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 
@@ -87,5 +88,38 @@ func TestAllRootsTogetherAreBounded(t *testing.T) {
 	}
 	if rendered != 110 || omitted != 9 {
 		t.Errorf("%d objects were rendered, and %d ways were not", rendered, omitted)
+	}
+}
+
+// What other teams have keeps nobody's pools from being looked at.
+func TestOtherTeamsDocumentsAreCountedApart(t *testing.T) {
+	files := map[string]string{"pools/gpu.yaml": strings.Replace(basePool, "maxRunners: 4", "maxRunners: lots", 1), "pools/kustomization.yaml": "resources: [gpu.yaml]\n",
+		"base/pool.yaml": strings.Replace(named("other"), "maxRunners: 4", "maxRunners: lots", 1), "base/kustomization.yaml": "resources: [pool.yaml]\n", "zz/kustomization.yaml": "resources: [../base]\n",
+		"flux/all.yaml": strings.Replace(fluxHead, "./clusters/eu", "./zz", 1)}
+	var settings strings.Builder
+	for i := range 30 {
+		fmt.Fprintf(&settings, "---\napiVersion: v1\nkind: ConfigMap\nmetadata: {name: c%d}\n", i)
+	}
+	for i := range 8 {
+		app := fmt.Sprintf("apps/a%d/", i)
+		files[app+"a.yaml"], files[app+"kustomization.yaml"] = settings.String(), "resources: [a.yaml]\n"
+	}
+	defer fleet.SetMost(100, 1<<20)()
+	report := check(t, files)
+	want := []string{"too-large apps/a4/kustomization.yaml:1:1", "schema base/pool.yaml:10:3 spec.maxRunners", "schema pools/gpu.yaml:10:3 spec.maxRunners"}
+	var got []string
+	for _, place := range places(report) {
+		if !strings.HasPrefix(place, "cel ") {
+			got = append(got, place)
+		}
+	}
+	if !slices.Equal(got, want) {
+		t.Fatalf("%q, want %q: %v", got, want, report.Problems)
+	}
+	if p := report.Problems[0]; p.Severity != schemas.SeverityWarning || !strings.Contains(p.Message, "nothing in it is of cloop.dev") || !strings.Contains(p.Hint, "exclude") {
+		t.Errorf("%+v", p)
+	}
+	if report.Documents != 4*30+2 {
+		t.Errorf("%d documents were rendered", report.Documents)
 	}
 }
