@@ -56,7 +56,7 @@ func (c *checker) looseSyncs() (loose []*facts) {
 	}
 	for i := range *c.appliers {
 		a := &(*c.appliers)[i]
-		if a.facts == nil || a.in != a.facts.file || known[definition{a.facts.file, a.facts.line}] {
+		if a.facts == nil || a.facts.sync.suspended || a.in != a.facts.file || known[definition{a.facts.file, a.facts.line}] {
 			continue
 		}
 		a.facts.subject = noSubject

@@ -28,6 +28,8 @@ type synced struct {
 	// namespace of what has none of its own, or where it is forced of everything.
 	namespace string
 	forced    bool
+	// suspended: it applies nothing now, such as beside its successor in a migration.
+	suspended bool
 }
 
 func syncOf(obj *unstructured.Unstructured) *synced {
@@ -47,13 +49,18 @@ func syncOf(obj *unstructured.Unstructured) *synced {
 	}
 	// Whoever reads it with which credential. What comes from JSON always encodes.
 	source, _ := json.Marshal([]any{repository, ref, flux})
-	return &synced{path: WithinRepository(where), source: string(source), url: address, namespace: obj.GetNamespace()}
+	return &synced{path: WithinRepository(where), source: string(source), url: address, namespace: obj.GetNamespace(), suspended: isSuspended(obj)}
 }
 
 // isFlux says whether an object is a Kustomization of Flux.
 func isFlux(obj *unstructured.Unstructured) bool {
 	gvk := obj.GroupVersionKind()
 	return gvk.Group == fluxGroup && gvk.Kind == "Kustomization"
+}
+
+func isSuspended(obj *unstructured.Unstructured) bool {
+	suspended, _, _ := unstructured.NestedBool(obj.Object, "spec", "suspend")
+	return suspended
 }
 
 func fluxSyncOf(obj *unstructured.Unstructured, where string) *synced {
@@ -64,7 +71,7 @@ func fluxSyncOf(obj *unstructured.Unstructured, where string) *synced {
 	remote, _, _ := unstructured.NestedFieldNoCopy(obj.Object, "spec", "kubeConfig")
 	source, _ := json.Marshal([]any{"flux", kind, cmp.Or(namespace, obj.GetNamespace()), name, remote})
 	target, _, _ := unstructured.NestedString(obj.Object, "spec", "targetNamespace")
-	return &synced{flux: true, path: WithinRepository(where), source: string(source), namespace: cmp.Or(target, obj.GetNamespace()), forced: target != ""}
+	return &synced{flux: true, suspended: isSuspended(obj), path: WithinRepository(where), source: string(source), namespace: cmp.Or(target, obj.GetNamespace()), forced: target != ""}
 }
 
 // readsThis says whether a sync of a root reads this repository: a Kustomization does
@@ -97,7 +104,7 @@ func (r *rootChecker) keepSyncs() {
 			f.sync.here, maybe = r.readsThis(f.sync)
 		}
 		switch {
-		case maybe:
+		case maybe && !f.sync.suspended:
 			syncs = append(syncs, f)
 		case f.half != nil && !f.half.executor && f.half.hubURL == "":
 			// The hub reads it from Git.

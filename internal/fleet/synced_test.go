@@ -39,10 +39,11 @@ func TestCheckOfSeveralKustomizations(t *testing.T) {
 		changes map[string]string
 		want    []string
 	}{
-		"one hub pool":         {flux("a", "./apps/a", "") + flux("b", "./apps/b", ""), nil, []string{"duplicate-pool apps/b/gpu.yaml:5:3 metadata.name"}},
-		"one object":           {flux("a", "./apps/a", "") + flux("b", "./apps/b", ""), map[string]string{"apps/b/gpu.yaml": in("a")}, []string{"object-in-two-syncs clusters/eu/apps.yaml:12:3 spec.path"}},
-		"one namespace":        {flux("a", "./apps/a", "") + flux("b", "./apps/b", ""), map[string]string{"apps/a/gpu.yaml": in("a") + shared, "apps/b/gpu.yaml": strings.TrimPrefix(shared, "---\n")}, nil},
-		"one path, two places": {flux("a", "./apps/a", "  targetNamespace: first\n") + flux("b", "./apps/a", "  targetNamespace: second\n"), map[string]string{"apps/b/gpu.yaml": fleettest.Removed}, []string{"duplicate-pool apps/a/gpu.yaml:5:3 metadata.name"}},
+		"one hub pool":           {flux("a", "./apps/a", "") + flux("b", "./apps/b", ""), nil, []string{"duplicate-pool apps/b/gpu.yaml:5:3 metadata.name"}},
+		"one object":             {flux("a", "./apps/a", "") + flux("b", "./apps/b", ""), map[string]string{"apps/b/gpu.yaml": in("a")}, []string{"object-in-two-syncs clusters/eu/apps.yaml:12:3 spec.path"}},
+		"beside a suspended one": {flux("a", "./apps/a", "") + flux("b", "./apps/b", "  suspend: true\n"), map[string]string{"apps/b/gpu.yaml": in("a")}, nil},
+		"one namespace":          {flux("a", "./apps/a", "") + flux("b", "./apps/b", ""), map[string]string{"apps/a/gpu.yaml": in("a") + shared, "apps/b/gpu.yaml": strings.TrimPrefix(shared, "---\n")}, nil},
+		"one path, two places":   {flux("a", "./apps/a", "  targetNamespace: first\n") + flux("b", "./apps/a", "  targetNamespace: second\n"), map[string]string{"apps/b/gpu.yaml": fleettest.Removed}, []string{"duplicate-pool apps/a/gpu.yaml:5:3 metadata.name"}},
 		"one path, two pools": {flux("a", "./apps/a", "  postBuild: {substitute: {POOL: gpu, NS: first}}\n") + flux("b", "./apps/a", "  postBuild: {substitute: {POOL: other, NS: second}}\n"),
 			map[string]string{"apps/a/gpu.yaml": strings.Replace(in("${NS}"), "name: gpu\n", "name: ${POOL}\n", 1), "apps/b/gpu.yaml": fleettest.Removed, "hub/other.yaml": strings.Replace(hubPool, "name: gpu", "name: other", 1)}, nil},
 		"one hub pool of a cluster that nothing applies": {"", map[string]string{"clusters/eu/flux-system/sync.yaml": fleettest.Removed, "clusters/eu/apps.yaml": fleettest.Removed,

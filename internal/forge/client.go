@@ -218,7 +218,7 @@ func (c *Client) find(ctx context.Context, s Status) (has shown, found bool, err
 				return status, true, nil
 			}
 		}
-		if len(statuses) < perPage {
+		if len(statuses) < c.dialect.fullPage {
 			break
 		}
 	}

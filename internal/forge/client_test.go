@@ -146,6 +146,7 @@ func TestAStatusIsFoundAmongMany(t *testing.T) {
 		} else {
 			f.Show(forgetest.Posted{Revision: commit, Context: "cloop/eu", State: "success", Description: "applied", Link: "https://ci.example.com/1", Branch: "main"})
 		}
+		f.PerPage(20)
 		if publish(t, client(t, f, nil), status(forge.Success, "applied")) {
 			t.Error("the status was not found")
 		}

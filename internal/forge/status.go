@@ -99,6 +99,8 @@ type dialect struct {
 	// shown asks for the statuses that a commit shows under a context, and
 	// further pages of them.
 	shown func(r Repository, s Status, page int) string
+	// fullPage: a page with fewer statuses is the last.
+	fullPage int
 	// decode reads an answer to it.
 	decode func(body []byte) ([]shown, error)
 	// made reads the answer to what was posted.
@@ -117,6 +119,10 @@ type shown struct {
 // perPage is how many statuses a page has; every forge gives as many.
 const perPage = 50
 
+// fewest is what a page of a Gitea has at least before there is another: its
+// administrator may have set fewer than were asked for.
+const fewest = 10
+
 var dialects = map[Kind]dialect{GitHub: githubDialect, GitLab: gitlabDialect, Gitea: giteaDialect}
 
 // statusBody is what GitHub and Gitea take.
@@ -127,21 +133,22 @@ type statusBody struct {
 	TargetURL   string `json:"target_url,omitempty"`
 }
 
-var githubDialect = combined("state", "per_page", false, func(h http.Header) {
+var githubDialect = combined("state", "per_page", perPage, false, func(h http.Header) {
 	h.Set("Accept", "application/vnd.github+json")
 	h.Set("X-GitHub-Api-Version", "2022-11-28")
 })
 
-var giteaDialect = combined("status", "limit", true, acceptJSON)
+var giteaDialect = combined("status", "limit", fewest, true, acceptJSON)
 
 func acceptJSON(h http.Header) { h.Set("Accept", "application/json") }
 
 // combined is the dialect of GitHub, which Gitea took over but for what it calls
 // the state of a status that it shows, and the size of a page, and in that it may
 // answer nothing.
-func combined(state, size string, nothing bool, header func(http.Header)) dialect {
+func combined(state, size string, fullPage int, nothing bool, header func(http.Header)) dialect {
 	return dialect{
-		header: header,
+		header:   header,
+		fullPage: fullPage,
 		shown: func(r Repository, s Status, page int) string {
 			return fmt.Sprintf("%s/repos/%s/commits/%s/status?%s=%d&page=%d", r.API, escaped(r.Path), s.Revision, size, perPage, page)
 		},
@@ -156,7 +163,8 @@ func combined(state, size string, nothing bool, header func(http.Header)) dialec
 }
 
 var gitlabDialect = dialect{
-	header: acceptJSON,
+	header:   acceptJSON,
+	fullPage: perPage,
 	shown: func(r Repository, s Status, page int) string {
 		query := url.Values{"name": {s.Context}, "per_page": {fmt.Sprint(perPage)}, "page": {fmt.Sprint(page)}}
 		if s.Branch != "" {

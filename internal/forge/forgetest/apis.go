@@ -156,7 +156,7 @@ func (f *Forge) gitea(w http.ResponseWriter, r *http.Request) {
 		answer(w, http.StatusUnauthorized, `{"message":"invalid username, password or token"}`)
 	case r.Method == http.MethodGet && strings.HasPrefix(r.URL.Path, base+"/commits/") && strings.HasSuffix(r.URL.Path, "/status"):
 		revision := strings.TrimSuffix(strings.TrimPrefix(r.URL.Path, base+"/commits/"), "/status")
-		statuses := f.page(r, revision, "limit", 50, every)
+		statuses := f.page(r, revision, "limit", f.most(), every)
 		if len(f.order[revision]) == 0 {
 			// The real one has no body then.
 			w.WriteHeader(http.StatusOK)

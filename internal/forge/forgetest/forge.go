@@ -6,6 +6,7 @@
 package forgetest
 
 import (
+	"cmp"
 	"encoding/json"
 	"encoding/pem"
 	"fmt"
@@ -47,12 +48,19 @@ type Forge struct {
 	order     map[string][]string
 	malformed []string
 	requests  int
+	// perPage is how many statuses a Gitea has on a page at most; 0: 50.
+	perPage int
 	// unknown are commits that the repository lacks.
 	unknown map[string]bool
 	answers []http.HandlerFunc
 	// served is closed, and made anew, after each request.
 	served chan struct{}
 }
+
+// PerPage has a Gitea show at most so many statuses at a time.
+func (f *Forge) PerPage(most int) { f.perPage = most }
+
+func (f *Forge) most() int { return cmp.Or(f.perPage, 50) }
 
 // Serve serves a forge until the test ends.
 func Serve(t testing.TB, kind forge.Kind) *Forge {
