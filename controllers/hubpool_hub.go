@@ -9,6 +9,7 @@ import (
 	"reflect"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -129,6 +130,9 @@ type hubLink struct {
 	close  func()
 	users  int
 	pace   pace
+	// unwatched is how many of the HubPools have no watch, because the hub serves the
+	// token as many as it does.
+	unwatched atomic.Int32
 }
 
 // pace keeps to what a hub says of how often it may be asked.
@@ -266,6 +270,8 @@ type managedHub struct {
 	// latest is what the open watch brought last; nil while there is none. It is
 	// never changed once it is here.
 	latest *hubv1.Pool
+	// crowded says that its watch was one too many.
+	crowded bool
 }
 
 // ask sends one request.
@@ -356,12 +362,12 @@ func (h *managedHub) end() {
 
 // follow keeps a watch open until the context ends.
 func (h *managedHub) follow(ctx context.Context, pool string) {
+	defer h.crowd(false)
 	var backoff hubclient.Backoff
 	for ctx.Err() == nil {
 		wait := time.Duration(0)
 		for have, err := range h.link.hub.WatchPool(ctx, pool) {
 			if err != nil {
-				h.link.pace.note(h.hubs.clock.Now(), err)
 				wait = h.afterWatch(ctx, err, backoff.Next())
 				break
 			}
@@ -375,8 +381,25 @@ func (h *managedHub) follow(ctx context.Context, pool string) {
 	}
 }
 
+// crowd notes whether the watch was one too many.
+func (h *managedHub) crowd(is bool) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	switch {
+	case is && !h.crowded:
+		h.link.unwatched.Add(1)
+	case !is && h.crowded:
+		h.link.unwatched.Add(-1)
+	}
+	h.crowded = is
+}
+
+// crowdedLast is the longest wait of a pool for a watch that the hub has no room for:
+// until then it is looked at as often as any.
+const crowdedLast = time.Hour
+
 // afterWatch notes that the watch has ended, and says how long to wait until the
-// next.
+// next. All that the hub has no watch for ask together as often as it wants one to.
 func (h *managedHub) afterWatch(ctx context.Context, err error, wait time.Duration) time.Duration {
 	h.mu.Lock()
 	was := h.latest
@@ -389,6 +412,14 @@ func (h *managedHub) afterWatch(ctx context.Context, err error, wait time.Durati
 	if !errors.Is(err, hubclient.ErrUnavailable) {
 		return retry.Spread(hubRetryLast) // only a new token helps
 	}
+	var problem *hubv1.Problem
+	if errors.As(err, &problem) && problem.Code == hubv1.CodeTooManyWatches {
+		h.crowd(true)
+		all := time.Duration(h.link.unwatched.Load()) * time.Duration(problem.RetryAfterSeconds) * time.Second
+		return max(wait, retry.Spread(min(all, crowdedLast)))
+	}
+	h.crowd(false)
+	h.link.pace.note(h.hubs.clock.Now(), err)
 	var paced errPaced
 	if now := h.hubs.clock.Now(); errors.As(h.link.pace.check(now), &paced) {
 		return max(wait, paced.until.Sub(now)+retry.Spread(time.Second))
@@ -403,6 +434,7 @@ func (h *managedHub) received(ctx context.Context, have hubv1.Pool) {
 	was := h.latest
 	h.latest = &have
 	h.mu.Unlock()
+	h.crowd(false)
 	if was == nil || !reflect.DeepEqual(lasting(was), lasting(&have)) {
 		h.notify(ctx)
 	}

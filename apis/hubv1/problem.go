@@ -34,6 +34,7 @@ const (
 	CodeOwner              Code = "owner"               // 403
 	CodeTooLarge           Code = "too_large"           // 413
 	CodeRateLimited        Code = "rate_limited"        // 429
+	CodeTooManyWatches     Code = "too_many_watches"    // 429
 	CodeUnavailable        Code = "unavailable"         // 503
 	CodeStorageUnavailable Code = "storage_unavailable" // 503
 	CodeStorageDamaged     Code = "storage_damaged"     // 500

@@ -65,7 +65,7 @@ func TestTheWatchesOfOneCredentialAreBounded(t *testing.T) {
 			return err
 		},
 	} {
-		p := wantCode(t, watch(), hubv1.CodeRateLimited)
+		p := wantCode(t, watch(), hubv1.CodeTooManyWatches)
 		if p.Status != http.StatusTooManyRequests || p.RetryAfterSeconds == 0 || !strings.Contains(p.Detail, "2 watches") || !strings.Contains(p.Remedy, "limits.watches") {
 			t.Errorf("%s: %+v", what, p)
 		}

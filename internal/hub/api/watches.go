@@ -33,8 +33,7 @@ func (w *openWatches) take(ctx context.Context) (release func(), err error) {
 	defer w.mu.Unlock()
 	if w.open[name] >= w.most {
 		w.refused()
-		p := problem.New(hubv1.CodeRateLimited, "%d watches are open with this credential, which is as many as the hub serves", w.open[name])
-		p.Remedy = "end those that nobody reads, or use another token for the others; limits.watches of the hub's configuration says how many"
+		p := problem.New(hubv1.CodeTooManyWatches, "%d watches are open with this credential, which is as many as the hub serves", w.open[name])
 		p.RetryAfterSeconds = watchAgain
 		return nil, p
 	}

@@ -46,6 +46,7 @@ var kinds = map[hubv1.Code]kind{
 	hubv1.CodeOwner:              {http.StatusForbidden, "The pool's owner may not read the project", "give the owner a role with project.read for the project (`cloop hub role give`), give the pool another owner or none, or bind the project to another pool"},
 	hubv1.CodeTooLarge:           {http.StatusRequestEntityTooLarge, "The request is too large", "send it in smaller parts"},
 	hubv1.CodeRateLimited:        {http.StatusTooManyRequests, "Too many requests", "wait as long as Retry-After says, and ask less often"},
+	hubv1.CodeTooManyWatches:     {http.StatusTooManyRequests, "Too many watches", "end those that nobody reads, or use another token for the others; limits.watches of the hub's configuration says how many"},
 	hubv1.CodeUnavailable:        {http.StatusServiceUnavailable, "The hub cannot answer now", "try again in a moment"},
 	hubv1.CodeStorageUnavailable: {http.StatusServiceUnavailable, "The hub's storage does not work", "whoever runs the hub must give it back its data directory or its PostgreSQL server, with room on the disk; it goes on by itself then"},
 	hubv1.CodeStorageDamaged:     {http.StatusInternalServerError, "The hub's database is damaged", "whoever runs the hub must put a backup in its place: docs/operate.md, A damaged database"},
