@@ -32,6 +32,7 @@ changed there; the hub refuses to change it here and names the file, unless
 		a.newPoolCordonCommand(),
 		a.newPoolUncordonCommand(),
 		a.newPoolEndOverrideCommand(),
+		a.newPoolReleaseCommand(),
 		a.newPoolRotateCommand(),
 		a.newPoolCredentialsCommand(),
 		a.newPoolRevokeCredentialCommand(),

@@ -84,6 +84,23 @@ func (a *app) newPoolEndOverrideCommand() *cobra.Command {
 	}
 }
 
+func (a *app) newPoolReleaseCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:   "release POOL",
+		Short: "Let go of a pool whose HubPool in a cluster is gone for good",
+		Long: `Let go of a pool whose HubPool in a cluster is gone for good and never said so: the
+cluster was built anew, or spec.hub was taken out of the document. The pool stays as
+it is, with its credentials and runs, and may be changed by hand or by another
+HubPool from then on. A HubPool that is still there takes the pool again.`,
+		Args: cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return a.changePool(cmd, args[0], "release", func(hub *hubclient.Client) (hubv1.Pool, error) {
+				return hub.ReleasePool(cmd.Context(), args[0])
+			}, "Pool %s is no HubPool's.\n")
+		},
+	}
+}
+
 // printOverride says who has set aside what Git says, and what differs.
 func (p *shownPool) printOverride(w io.Writer) {
 	if over := p.Override; over != nil {

@@ -52,7 +52,7 @@ func TestAnOverrideIsAskedFor(t *testing.T) {
 	})
 	stubHub(t, map[string]any{
 		"GET /api/v1/pools/agents": agents(), "PATCH /api/v1/pools/p2": answer,
-		"DELETE /api/v1/pools/agents/cordon": answer, "DELETE /api/v1/pools/agents/override": answer,
+		"DELETE /api/v1/pools/agents/cordon": answer, "DELETE /api/v1/pools/agents/override": answer, "POST /api/v1/pools/agents/release": answer,
 	})
 	for _, c := range []struct {
 		arguments   []string
@@ -61,6 +61,7 @@ func TestAnOverrideIsAskedFor(t *testing.T) {
 		{[]string{"update", "agents", "--max-runners", "2", "--override", "a fire", "--for", "90m"}, "PATCH /api/v1/pools/p2?for=1h30m0s&override=a+fire", "What Git says of it is set aside until"},
 		{[]string{"uncordon", "agents", "--override", "a fire"}, "DELETE /api/v1/pools/agents/cordon?for=8h0m0s&override=a+fire", "Uncordoned pool agents."},
 		{[]string{"uncordon", "agents"}, "DELETE /api/v1/pools/agents/cordon", "Uncordoned pool agents."},
+		{[]string{"release", "agents"}, "POST /api/v1/pools/agents/release", "Pool agents is no HubPool's."},
 		{[]string{"end-override", "agents"}, "DELETE /api/v1/pools/agents/override", "Pool agents is as Git says."},
 	} {
 		asked = nil

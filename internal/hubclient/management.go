@@ -76,6 +76,12 @@ func (c *Client) EndOverride(ctx context.Context, pool string) (hubv1.Pool, erro
 	return out, err
 }
 
+// ReleasePool makes a pool nobody's that a HubPool of a cluster has, and leaves it as
+// it is. One that is still there takes it again.
+func (c *Client) ReleasePool(ctx context.Context, pool string) (hubv1.Pool, error) {
+	return repeat[hubv1.Pool](ctx, c, apiPools+"/"+segment(pool)+"/release", nil)
+}
+
 // DefinePool makes a pool what a HubPool of a cluster says. The pool that comes back
 // is not what was said where its State is not active (it drains, or somebody revoked
 // it by hand) and while it has an Override. A pool that another owns is refused with

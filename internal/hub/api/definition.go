@@ -31,7 +31,9 @@ func (o Overriding) read() (*store.Overriding, error) {
 	}
 	over := &store.Overriding{Reason: secret.Redact(o.Reason), For: hubv1.DefaultOverride}
 	var faulty []hubv1.FieldError
-	if message := lineMessage(o.Reason); message != "" {
+	if o.Reason == "" {
+		faulty = append(faulty, hubv1.FieldError{Location: "query.override", Message: "must say why, where for says how long"})
+	} else if message := lineMessage(o.Reason); message != "" {
 		faulty = append(faulty, hubv1.FieldError{Location: "query.override", Message: message})
 	}
 	if o.For != "" {
@@ -47,6 +49,10 @@ func (s *server) definitions() {
 	register(s, requires(hubv1.PermissionExecutorManage, status(op(http.MethodDelete, apiBase+"/pools/{pool}/override", "end-pool-override", "End a pool's override: what Git says holds again"), http.StatusOK)),
 		func(ctx context.Context, in *PoolPath) (*poolBody, error) {
 			return poolAnswer(s.Store.EndOverride(ctx, actorOf(ctx), in.Pool))
+		})
+	register(s, requires(hubv1.PermissionExecutorManage, op(http.MethodPost, apiBase+"/pools/{pool}/release", "release-pool", "Let go of a pool whose HubPool in a cluster is gone")),
+		func(ctx context.Context, in *PoolPath) (*poolBody, error) {
+			return poolAnswer(s.Store.ReleasePool(ctx, actorOf(ctx), in.Pool))
 		})
 	// The pool need not be there, so its path is no PoolPath.
 	register(s, requires(hubv1.PermissionExecutorManage, op(http.MethodPut, apiBase+"/pools/{name}/definition", "define-pool", "Make a pool what a HubPool of a cluster says")), s.definePool)

@@ -221,6 +221,49 @@ func testWhatGitLetsGoOfIsAnOperators(t *testing.T) {
 	}
 }
 
+func TestAPoolOfAHubPoolThatIsGoneIsReleased(t *testing.T) {
+	both(t, testAPoolOfAHubPoolThatIsGoneIsReleased)
+}
+
+func testAPoolOfAHubPoolThatIsGoneIsReleased(t *testing.T) {
+	w := newWorld(t, 1)
+	old, another := hubv1.ClusterOwner("old", "ns", "gpu"), hubv1.ClusterOwner("new", "ns", "gpu")
+	run := w.run(t)
+	must(t)(w.s.Define(background, admin, cordoned(written(old, "gpu", 3, "Revoke"), "upgrades")))
+	err := errOf(w.s.Define(background, admin, written(another, "gpu", 4, "Revoke")))
+	if codeOf(err) != hubv1.CodePoolManagedByGit {
+		t.Fatalf("another HubPool's: %v", err)
+	}
+	if err := errOf(w.s.UpdatePool(background, admin, "gpu", 0, hubv1.UpdatePoolRequest{MaxRunners: new(int32(5))})); err == nil ||
+		!strings.Contains(err.Error(), "where it is gone for good, `cloop executor pool release gpu`") {
+		t.Errorf("by hand: %v", err)
+	}
+	for range 2 {
+		pool, err := w.s.ReleasePool(background, admin, "gpu")
+		check(t, err)
+		if pool.Source != nil || pool.MaxRunners != 3 || pool.Cordon == nil || pool.State != hubv1.PoolActive || w.get(t, run.ID).State != hubv1.RunQueued {
+			t.Fatalf("released, it is %+v", pool)
+		}
+	}
+	if did := w.audited(t, w.pool.ID, store.ActionPoolOrphan); len(did) != 1 {
+		t.Errorf("the audit trail has %v", did)
+	}
+	must(t)(w.s.Uncordon(background, admin, "gpu"))
+	must(t)(w.s.Define(background, admin, written(another, "gpu", 4, "Revoke")))
+	if pool := w.poolOf(t, "gpu"); pool.MaxRunners != 4 || pool.Source.Sync != another {
+		t.Errorf("taken by the new one, it is %+v", pool)
+	}
+	// What the hub reads itself it would read again.
+	w.apply(t, "fleet", written("fleet", "gpu", 1, "Orphan"))
+	if err := errOf(w.s.ReleasePool(background, admin, "gpu")); codeOf(err) != hubv1.CodePoolManagedByGit {
+		t.Errorf("a pool of the hub's sync: %v", err)
+	}
+	must(t)(w.s.RevokePool(background, admin, "gpu"))
+	if err := errOf(w.s.ReleasePool(background, admin, "gpu")); codeOf(err) != hubv1.CodePoolRevoked {
+		t.Errorf("a revoked pool: %v", err)
+	}
+}
+
 func TestAPoolIsRenamed(t *testing.T) { both(t, testAPoolIsRenamed) }
 
 // A pool that is moved keeps its id and with it all that is bound to it.

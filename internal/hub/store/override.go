@@ -140,6 +140,11 @@ func (s *Store) OverrideCordon(ctx context.Context, actor, ref string, over Over
 // EndOverride ends a pool's override before its time, if there is one.
 func (s *Store) EndOverride(ctx context.Context, actor, ref string) (hubv1.Pool, error) {
 	return s.changePool(ctx, ref, func(tx *Tx, pool poolRow) error {
+		if pool.Source == nil {
+			p := problem.New(hubv1.CodeConflict, "pool %s is not managed by Git, so there is no override to end", pool.Name)
+			p.Remedy = "change it with `cloop executor pool update`"
+			return p
+		}
 		if err := tx.reachesOverride(pool); err != nil {
 			return err
 		}

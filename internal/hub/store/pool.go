@@ -257,6 +257,9 @@ func managedByGit(pool poolRow) *hubv1.Problem {
 	s := pool.Source
 	p := problem.New(hubv1.CodePoolManagedByGit, "pool %s is managed by %s", pool.Name, s)
 	p.Source = s
+	if _, _, _, ofCluster := s.Cluster(); ofCluster {
+		p.Remedy = fmt.Sprintf("change the HubPool, or set it aside for a time with --override REASON; where it is gone for good, `cloop executor pool release %s`", pool.Name)
+	}
 	return p
 }
 
@@ -403,6 +406,26 @@ func (s *Store) uncordon(ctx context.Context, actor, ref string, over *Overridin
 		}
 		tx.touch(pool.ID)
 		return tx.audit(record{actor: actor, action: ActionPoolUncordon, pool: pool.ID, object: pool.ID, state: string(pool.State)})
+	})
+}
+
+// ReleasePool makes a pool nobody's that a HubPool of a cluster has, and leaves it
+// as it is: for one that is gone and never said so. One that is still there has the
+// pool again when its controller looks next.
+func (s *Store) ReleasePool(ctx context.Context, actor, ref string) (hubv1.Pool, error) {
+	return s.changePool(ctx, ref, func(tx *Tx, pool poolRow) error {
+		if pool.State != hubv1.PoolActive {
+			return problem.New(hubv1.CodePoolRevoked, "pool %s is %s", pool.Name, pool.State)
+		}
+		if pool.Source == nil {
+			return nil
+		}
+		if _, _, _, ofCluster := pool.Source.Cluster(); !ofCluster {
+			p := managedByGit(pool)
+			p.Remedy = "take its document out of Git with deletionPolicy Orphan, or give it the annotation cloop.dev/observe: the hub reads it itself"
+			return p
+		}
+		return tx.release(actor, pool, fmt.Sprintf("%s released it from %s", actor, pool.Source))
 	})
 }
 
