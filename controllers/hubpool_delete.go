@@ -37,7 +37,7 @@ func (r *hubPoolReconciler) release(ctx context.Context, p *hubPoolPass) *stageE
 			return err
 		}
 	}
-	return r.undefine(ctx, p, v1alpha1.DeletionOrphan)
+	return r.letPoolGo(ctx, p)
 }
 
 func (p *hubPoolPass) state() string {
@@ -47,35 +47,52 @@ func (p *hubPoolPass) state() string {
 	return "unknown"
 }
 
-// policy is what becomes of the pool at the hub. One that is only compared stays.
-func (p *hubPoolPass) policy() string {
-	if fleet.ToObserve(p.pool) {
-		return v1alpha1.DeletionOrphan
+// letPoolGo has the hub make the pool nobody's, exactly as it is there.
+func (r *hubPoolReconciler) letPoolGo(ctx context.Context, p *hubPoolPass) *stageError {
+	if p.have == nil {
+		return p.neverWas()
 	}
-	return p.pool.Spec.DeletionPolicy
+	owner, err := r.owner(ctx, p)
+	if err != nil || over(p.have, owner) || p.have.State != hubv1.PoolActive {
+		return err
+	}
+	have, failure := p.hub.releasePool(ctx, p.pool.Name, owner)
+	switch {
+	case problemCode(failure) == hubv1.CodeNotFound:
+		return transient(v1alpha1.ReasonHubTooOld, fmt.Errorf("the hub %s does not let go of a pool as it is", p.pool.Spec.Hub.URL))
+	case failure != nil:
+		return hubFailure(failure)
+	}
+	p.have = &have
+	return nil
 }
 
 // withdraw has the hub carry out the deletion policy, and lets the HubPool go once
-// it has.
+// it has. The pool of one that is only compared stays as it is, and so does the
+// credential of one that is another's by now.
 func (r *hubPoolReconciler) withdraw(ctx context.Context, p *hubPoolPass) *stageError {
-	if err := r.undefine(ctx, p, p.policy()); err != nil {
+	policy, do := p.pool.Spec.DeletionPolicy, r.undefine
+	if fleet.ToObserve(p.pool) {
+		policy, do = v1alpha1.DeletionOrphan, r.letPoolGo
+	}
+	if err := do(ctx, p); err != nil {
 		return err
 	}
 	if p.waits != "" {
 		return nil
 	}
-	if p.policy() == v1alpha1.DeletionRevoke {
+	if policy == v1alpha1.DeletionRevoke && (p.have == nil || p.have.State == hubv1.PoolRevoked) {
 		if err := r.removeSecret(ctx, p); err != nil {
 			return err
 		}
 	}
-	p.log(ctx, "lets go of a pool", "deletionPolicy", p.policy(), "state", p.state())
+	p.log(ctx, "lets go of a pool", "deletionPolicy", policy, "state", p.state())
 	return r.letGoOf(ctx, p)
 }
 
-// undefine has the hub act on a policy. What it keeps of the definition decides
-// there, so that is made to say the same first.
-func (r *hubPoolReconciler) undefine(ctx context.Context, p *hubPoolPass, policy string) *stageError {
+// undefine has the hub act on the deletion policy. What it keeps of the definition
+// decides there, so that is made to say the same first.
+func (r *hubPoolReconciler) undefine(ctx context.Context, p *hubPoolPass) *stageError {
 	if p.have == nil {
 		return p.neverWas()
 	}
@@ -91,9 +108,7 @@ func (r *hubPoolReconciler) undefine(ctx context.Context, p *hubPoolPass, policy
 		p.drains()
 		return nil
 	}
-	if p.have.State == hubv1.PoolActive && p.have.DeletionPolicy != policy {
-		request.Definition = fleet.DefinitionOf(p.pool)
-		request.Definition.DeletionPolicy = policy
+	if p.have.State == hubv1.PoolActive && p.have.DeletionPolicy != p.pool.Spec.DeletionPolicy {
 		if _, failure := p.hub.definePool(ctx, p.pool.Name, request); failure != nil {
 			return hubFailure(failure)
 		}

@@ -1,6 +1,7 @@
 package controllers
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -177,12 +178,16 @@ func TestAnOrphanedHubPoolIsNotRevoked(t *testing.T) {
 		metav1.SetMetaDataAnnotation(&p.ObjectMeta, v1alpha1.AnnotationOrphan, "true")
 	})
 	s.pass()
+	// As it is at the hub, also where it is so by an override.
+	if _, err := s.hub.admin.OverridePool(s.ctx, s.name, "", hubv1.UpdatePoolRequest{MaxRunners: new(int32(1))}, "fire", time.Hour); err != nil {
+		t.Fatal(err)
+	}
 	s.delete()
 	if p, _ := s.pass(); p != nil {
 		t.Fatalf("it stays: %+v", p.Status)
 	}
-	if have := s.atHub(); have.State != hubv1.PoolActive || have.Source != nil {
-		t.Errorf("the pool is %s, from %+v", have.State, have.Source)
+	if have := s.atHub(); have.State != hubv1.PoolActive || have.Source != nil || have.MaxRunners != 1 || have.Override != nil {
+		t.Errorf("the pool is %s, from %+v, with %d runners", have.State, have.Source, have.MaxRunners)
 	}
 }
 
@@ -200,6 +205,39 @@ func TestADeletedHubPoolTouchesNothingOfAnothers(t *testing.T) {
 	s.pass()
 	s.delete()
 	s.untilGone()
+	if have := s.atHub(); have.State != hubv1.PoolActive || have.Source == nil || have.Source.Sync != other.Sync {
+		t.Errorf("the pool is %s, from %+v", have.State, have.Source)
+	}
+}
+
+// A HubPool that has lost its pool says so, also where the other says the same of the
+// pool, and takes nothing with it: the credential is what the pool is served with.
+func TestAHubPoolThatLostItsPoolLeavesItsCredential(t *testing.T) {
+	t.Parallel()
+	s := newHubStage(t)
+	s.pool(revokes, mints(s.ns, 0))
+	s.pass()
+	s.mintedWell(s.ns)
+	have, err := s.hub.admin.ReleasePool(s.ctx, s.name, "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	other := hubv1.Provenance{Sync: hubv1.ClusterOwner("other", "fleet", s.name)}
+	if _, err := s.hub.admin.DefinePool(s.ctx, s.name, hubv1.DefinePoolRequest{Definition: have.PoolDefinition, Provenance: other}); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "the HubPool says whose the pool is", func() error {
+		p, _ := s.pass()
+		if ready := meta.FindStatusCondition(p.Status.Conditions, v1alpha1.ConditionReady); ready == nil || ready.Reason != string(v1alpha1.ReasonOwnedByAnother) {
+			return fmt.Errorf("it says %+v", ready)
+		}
+		return nil
+	})
+	s.delete()
+	s.untilGone()
+	if s.secret(s.ns) == nil {
+		t.Error("the credential went with it")
+	}
 	if have := s.atHub(); have.State != hubv1.PoolActive || have.Source == nil || have.Source.Sync != other.Sync {
 		t.Errorf("the pool is %s, from %+v", have.State, have.Source)
 	}

@@ -32,6 +32,7 @@ type managementHub interface {
 	GetPool(ctx context.Context, pool string) (hubv1.Pool, error)
 	DefinePool(ctx context.Context, pool string, request hubv1.DefinePoolRequest) (hubv1.Pool, error)
 	UndefinePool(ctx context.Context, pool, owner string) (hubv1.Pool, error)
+	ReleasePool(ctx context.Context, pool, owner string) (hubv1.Pool, error)
 	ListCredentials(ctx context.Context, pool string, revoked bool) ([]hubv1.Credential, error)
 	CreateCredential(ctx context.Context, pool string) (hubv1.Credential, error)
 	RevokeCredential(ctx context.Context, pool, credential string) (hubv1.Credential, error)
@@ -305,6 +306,10 @@ func (h *managedHub) definePool(ctx context.Context, pool string, request hubv1.
 
 func (h *managedHub) undefinePool(ctx context.Context, pool, owner string) (hubv1.Pool, error) {
 	return change(h, func(hub managementHub) (hubv1.Pool, error) { return hub.UndefinePool(ctx, pool, owner) })
+}
+
+func (h *managedHub) releasePool(ctx context.Context, pool, owner string) (hubv1.Pool, error) {
+	return change(h, func(hub managementHub) (hubv1.Pool, error) { return hub.ReleasePool(ctx, pool, owner) })
 }
 
 func (h *managedHub) credentials(ctx context.Context, pool string) ([]hubv1.Credential, error) {

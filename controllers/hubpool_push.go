@@ -100,6 +100,9 @@ func (r *hubPoolReconciler) push(ctx context.Context, p *hubPoolPass) *stageErro
 	if err != nil {
 		return err
 	}
+	if err := anothers(p.have, request.Provenance.Sync); err != nil {
+		return err
+	}
 	key := requestKey(request)
 	if !p.asked() && !toPush(request, key, p.have, p.memory.answered) {
 		return r.pushed(p)
@@ -118,6 +121,19 @@ func (r *hubPoolReconciler) push(ctx context.Context, p *hubPoolPass) *stageErro
 	p.have = &have
 	p.hub.watch(p.pool.Name)
 	return r.pushed(p)
+}
+
+// anothers says that somebody else has the pool, as the hub would: it need not be
+// asked, and where both say the same of the pool nothing else tells of it.
+func anothers(have *hubv1.Pool, owner string) *stageError {
+	if have == nil || have.Source == nil || have.Source.Sync == owner || have.State == hubv1.PoolRevoked {
+		return nil
+	}
+	reason := v1alpha1.ReasonHubSyncOwns
+	if ofCluster(have.Source.Sync) {
+		reason = v1alpha1.ReasonOwnedByAnother
+	}
+	return stalled(reason, fmt.Errorf("pool %s is managed by %s", have.Name, have.Source))
 }
 
 // pushed says what there is to say of a pool that the hub was told of.

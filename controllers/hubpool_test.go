@@ -292,7 +292,7 @@ func TestAnObservedHubPoolIsComparedAndNothingElse(t *testing.T) {
 		t.Fatal(err)
 	}
 	s.pass()
-	if have := s.atHub(); have.State != hubv1.PoolActive || have.Source != nil {
-		t.Errorf("the hub has it %s from %+v", have.State, have.Source)
+	if have := s.atHub(); have.State != hubv1.PoolActive || have.Source != nil || have.MaxRunners != 3 {
+		t.Errorf("the hub has it %s from %+v, with %d runners", have.State, have.Source, have.MaxRunners)
 	}
 }

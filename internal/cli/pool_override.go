@@ -95,7 +95,7 @@ HubPool from then on. A HubPool that is still there takes the pool again.`,
 		Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return a.changePool(cmd, args[0], "release", func(hub *hubclient.Client) (hubv1.Pool, error) {
-				return hub.ReleasePool(cmd.Context(), args[0])
+				return hub.ReleasePool(cmd.Context(), args[0], "")
 			}, "Pool %s is no HubPool's.\n")
 		},
 	}

@@ -77,9 +77,16 @@ func (c *Client) EndOverride(ctx context.Context, pool string) (hubv1.Pool, erro
 }
 
 // ReleasePool makes a pool nobody's that a HubPool of a cluster has, and leaves it as
-// it is. One that is still there takes it again.
-func (c *Client) ReleasePool(ctx context.Context, pool string) (hubv1.Pool, error) {
-	return repeat[hubv1.Pool](ctx, c, apiPools+"/"+segment(pool)+"/release", nil)
+// it is. One that is still there takes it again. With an owner, a hubv1.ClusterOwner,
+// the pool of another stays.
+func (c *Client) ReleasePool(ctx context.Context, pool, owner string) (hubv1.Pool, error) {
+	var query url.Values
+	if owner != "" {
+		query = url.Values{"owner": {owner}}
+	}
+	var out hubv1.Pool
+	err := c.do(ctx, call{method: http.MethodPost, path: apiPools + "/" + segment(pool) + "/release", query: query, repeatable: true}, &out)
+	return out, err
 }
 
 // DefinePool makes a pool what a HubPool of a cluster says. The pool that comes back

@@ -51,8 +51,14 @@ func (s *server) definitions() {
 			return poolAnswer(s.Store.EndOverride(ctx, actorOf(ctx), in.Pool))
 		})
 	register(s, requires(hubv1.PermissionExecutorManage, op(http.MethodPost, apiBase+"/pools/{pool}/release", "release-pool", "Let go of a pool whose HubPool in a cluster is gone")),
-		func(ctx context.Context, in *PoolPath) (*poolBody, error) {
-			return poolAnswer(s.Store.ReleasePool(ctx, actorOf(ctx), in.Pool))
+		func(ctx context.Context, in *struct {
+			PoolPath
+			Owner string `query:"owner" maxLength:"512" doc:"Release the pool only from this HubPool, as cluster:CLUSTER/NAMESPACE/NAME; from any where left out."`
+		}) (*poolBody, error) {
+			if in.Owner != "" && !clusterOwner.MatchString(in.Owner) {
+				return nil, refuseFields("the owner is not valid", []hubv1.FieldError{{Location: "query.owner", Message: ownerMessage}})
+			}
+			return poolAnswer(s.Store.ReleasePool(ctx, actorOf(ctx), in.Pool, in.Owner))
 		})
 	// The pool need not be there, so its path is no PoolPath.
 	register(s, requires(hubv1.PermissionExecutorManage, op(http.MethodPut, apiBase+"/pools/{name}/definition", "define-pool", "Make a pool what a HubPool of a cluster says")), s.definePool)

@@ -235,11 +235,14 @@ func testAPoolOfAHubPoolThatIsGoneIsReleased(t *testing.T) {
 		t.Fatalf("another HubPool's: %v", err)
 	}
 	if err := errOf(w.s.UpdatePool(background, admin, "gpu", 0, hubv1.UpdatePoolRequest{MaxRunners: new(int32(5))})); err == nil ||
-		!strings.Contains(err.Error(), "where it is gone for good, `cloop executor pool release gpu`") {
+		!strings.Contains(err.Error(), "where it is gone for good or only compared, `cloop executor pool release gpu`") {
 		t.Errorf("by hand: %v", err)
 	}
+	if pool, err := w.s.ReleasePool(background, admin, "gpu", another); err != nil || pool.Source == nil {
+		t.Fatalf("released by another it is %+v, %v", pool, err)
+	}
 	for range 2 {
-		pool, err := w.s.ReleasePool(background, admin, "gpu")
+		pool, err := w.s.ReleasePool(background, admin, "gpu", "")
 		check(t, err)
 		if pool.Source != nil || pool.MaxRunners != 3 || pool.Cordon == nil || pool.State != hubv1.PoolActive || w.get(t, run.ID).State != hubv1.RunQueued {
 			t.Fatalf("released, it is %+v", pool)
@@ -255,11 +258,11 @@ func testAPoolOfAHubPoolThatIsGoneIsReleased(t *testing.T) {
 	}
 	// What the hub reads itself it would read again.
 	w.apply(t, "fleet", written("fleet", "gpu", 1, "Orphan"))
-	if err := errOf(w.s.ReleasePool(background, admin, "gpu")); codeOf(err) != hubv1.CodePoolManagedByGit {
+	if err := errOf(w.s.ReleasePool(background, admin, "gpu", "")); codeOf(err) != hubv1.CodePoolManagedByGit {
 		t.Errorf("a pool of the hub's sync: %v", err)
 	}
 	must(t)(w.s.RevokePool(background, admin, "gpu"))
-	if err := errOf(w.s.ReleasePool(background, admin, "gpu")); codeOf(err) != hubv1.CodePoolRevoked {
+	if err := errOf(w.s.ReleasePool(background, admin, "gpu", "")); codeOf(err) != hubv1.CodePoolRevoked {
 		t.Errorf("a revoked pool: %v", err)
 	}
 }

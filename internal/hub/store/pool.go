@@ -258,7 +258,7 @@ func managedByGit(pool poolRow) *hubv1.Problem {
 	p := problem.New(hubv1.CodePoolManagedByGit, "pool %s is managed by %s", pool.Name, s)
 	p.Source = s
 	if _, _, _, ofCluster := s.Cluster(); ofCluster {
-		p.Remedy = fmt.Sprintf("change the HubPool, or set it aside for a time with --override REASON; where it is gone for good, `cloop executor pool release %s`", pool.Name)
+		p.Remedy = fmt.Sprintf("change the HubPool, or set it aside for a time with --override REASON; where it is gone for good or only compared, `cloop executor pool release %s`", pool.Name)
 	}
 	return p
 }
@@ -411,13 +411,15 @@ func (s *Store) uncordon(ctx context.Context, actor, ref string, over *Overridin
 
 // ReleasePool makes a pool nobody's that a HubPool of a cluster has, and leaves it
 // as it is: for one that is gone and never said so. One that is still there has the
-// pool again when its controller looks next.
-func (s *Store) ReleasePool(ctx context.Context, actor, ref string) (hubv1.Pool, error) {
+// pool again when its controller looks next. With an owner only its own is released.
+func (s *Store) ReleasePool(ctx context.Context, actor, ref, owner string) (hubv1.Pool, error) {
 	return s.changePool(ctx, ref, func(tx *Tx, pool poolRow) error {
-		if pool.State != hubv1.PoolActive {
+		switch {
+		case owner != "" && (pool.Source == nil || pool.Source.Sync != owner):
+			return nil
+		case pool.State != hubv1.PoolActive:
 			return problem.New(hubv1.CodePoolRevoked, "pool %s is %s", pool.Name, pool.State)
-		}
-		if pool.Source == nil {
+		case pool.Source == nil:
 			return nil
 		}
 		if _, _, _, ofCluster := pool.Source.Cluster(); !ofCluster {
