@@ -427,6 +427,9 @@ func (s *Store) ReleasePool(ctx context.Context, actor, ref, owner string) (hubv
 			p.Remedy = "take its document out of Git with deletionPolicy Orphan, or give it the annotation cloop.dev/observe: the hub reads it itself"
 			return p
 		}
+		if err := tx.reachesOverride(pool); err != nil {
+			return err
+		}
 		return tx.release(actor, pool, fmt.Sprintf("%s released it from %s", actor, pool.Source))
 	})
 }
