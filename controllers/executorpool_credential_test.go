@@ -1,6 +1,7 @@
 package controllers
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 
@@ -73,4 +74,25 @@ func TestOtherSecretsAreNeverSent(t *testing.T) {
 		t.Fatal(err)
 	}
 	s.until("the pool goes", s.poolGone)
+}
+
+// A committer who names another hub learns nothing: nobody even connects to it, also
+// where the pool was served before, and whoever names an allowed one again is served.
+func TestACredentialGoesToAllowedHubsAlone(t *testing.T) {
+	s := newEmptyStage(t, 4)
+	s.startController(s.hub.server.URL)
+	p := s.pool()
+	name := func(url, bundle string) { s.patch(p, fmt.Sprintf(`{"spec":{"hubURL":%q,"hubCABundle":%q}}`, url, bundle)) }
+	stranger := newCountingHub(t)
+	target := stranger.target("")
+	name(target.url, target.bundle)
+	c := s.reason(v1alpha1.ConditionReady, v1alpha1.ReasonHubNotAllowed)
+	if !strings.Contains(c.Message, target.url) {
+		t.Errorf("the condition says %q", c.Message)
+	}
+	name(s.hub.server.URL, s.hub.bundle())
+	s.reason(v1alpha1.ConditionReady, v1alpha1.ReasonServing)
+	if n := stranger.count(); n > 0 || len(stranger.watches()) > 0 {
+		t.Errorf("%d connections to a hub that is not allowed", n)
+	}
 }

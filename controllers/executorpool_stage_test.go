@@ -104,8 +104,9 @@ func testScheme(t *testing.T) *runtime.Scheme {
 	return scheme
 }
 
-// startController runs a controller in this process until stop.
-func (s *stage) startController() {
+// startController runs a controller in this process until stop; a hub that is allowed
+// makes it the only one.
+func (s *stage) startController(allowed ...string) {
 	s.t.Helper()
 	config := rest.CopyConfig(s.config)
 	config.UserAgent = s.agent()
@@ -121,6 +122,7 @@ func (s *stage) startController() {
 	}
 	opts := Options{
 		Controllers: []string{executorPoolController}, Namespace: s.ns, RunnerImage: "registry.example.com/runner:1", Build: "test", Instance: "test",
+		AllowedHubs: allowed,
 	}
 	recorder, err := addRecorder(mgr, opts)
 	if err != nil {
