@@ -8,6 +8,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 
 	"github.com/spf13/cobra"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -144,7 +145,9 @@ func withGit(ctx context.Context, live fleet.DriftInput, dir, revision string) (
 		hub := *live.Hub
 		hub.Revision = revision
 		for _, sync := range hub.Syncs {
-			rendered, err := renderSynced(ctx, dir, synced{"the hub syncs as " + sync.Name, sync.Repository, sync.Path, &fleet.Variables{}})
+			rendered, err := renderSynced(dir, synced{"the hub syncs as " + sync.Name, sync.Repository, sync.Path}, func() ([]fleet.Rendered, error) {
+				return fleet.BuildWith(ctx, dir, sync.Path, &fleet.Variables{})
+			})
 			if err != nil {
 				return input, err
 			}
@@ -154,50 +157,68 @@ func withGit(ctx context.Context, live fleet.DriftInput, dir, revision string) (
 	}
 	for _, cluster := range live.Clusters {
 		cluster.Revision = revision
-		if len(cluster.Hidden) > 0 {
-			input.Clusters = append(input.Clusters, cluster)
-			continue
-		}
-		for _, sync := range cluster.Syncs {
-			who := fmt.Sprintf("PoolSync %s/%s of cluster %s applies", sync.Namespace, sync.Name, cluster.Name)
-			rendered, err := renderSynced(ctx, dir, synced{who, sync.ReadsFrom(), sync.Spec.Path, cluster.Variables[sync.Namespace+"/"+sync.Name]})
-			if err != nil {
+		if len(cluster.Hidden) == 0 {
+			if err := readGit(ctx, &cluster, dir); err != nil {
 				return input, err
 			}
-			cluster.Git = known(cluster.Git, rendered)
-		}
-		for i := range cluster.Foreign {
-			f := &cluster.Foreign[i]
-			who := fmt.Sprintf("%s of cluster %s applies", f, cluster.Name)
-			rendered, err := renderSynced(ctx, dir, synced{who, f.Repository, f.Path, cluster.Variables[f.String()]})
-			if err != nil {
-				return input, err
-			}
-			cluster.Git = known(cluster.Git, rendered)
 		}
 		input.Clusters = append(input.Clusters, cluster)
 	}
 	return input, nil
 }
 
+// readGit adds what the files in a directory want of a cluster. Where not all of that is
+// known, none of it is.
+func readGit(ctx context.Context, cluster *fleet.ClusterSurface, dir string) error {
+	for _, sync := range cluster.Syncs {
+		who := fmt.Sprintf("PoolSync %s/%s of cluster %s applies", sync.Namespace, sync.Name, cluster.Name)
+		rendered, err := renderSynced(dir, synced{who, sync.ReadsFrom(), sync.Spec.Path}, func() ([]fleet.Rendered, error) {
+			return fleet.BuildWith(ctx, dir, sync.Spec.Path, cluster.Variables[sync.Namespace+"/"+sync.Name])
+		})
+		if err != nil {
+			return err
+		}
+		cluster.Git = known(cluster.Git, rendered)
+	}
+	var hidden []string
+	for i := range cluster.Foreign {
+		f := &cluster.Foreign[i]
+		who := fmt.Sprintf("%s of cluster %s applies", f, cluster.Name)
+		rendered, err := renderSynced(dir, synced{who, f.Repository, f.Path}, func() ([]fleet.Rendered, error) {
+			return f.Build(ctx, dir, cluster.Variables[f.String()])
+		})
+		switch {
+		case errors.Is(err, fleet.ErrUnrendered):
+			hidden = append(hidden, err.Error())
+		case err != nil:
+			return err
+		default:
+			cluster.Git = known(cluster.Git, rendered)
+		}
+	}
+	if len(hidden) > 0 {
+		cluster.Git, cluster.Hidden = nil, append(slices.Clone(cluster.Hidden), hidden...)
+	}
+	return nil
+}
+
 // synced is what somebody takes of a repository.
 type synced struct {
 	// who takes it, as the end of "what …".
 	who, repository, path string
-	variables             *fleet.Variables
 }
 
 // renderSynced renders what somebody takes of a directory. Where its path is not there
 // at all the directory is most likely another repository's.
-func renderSynced(ctx context.Context, dir string, s synced) ([]fleet.Rendered, error) {
+func renderSynced(dir string, s synced, render func() ([]fleet.Rendered, error)) ([]fleet.Rendered, error) {
 	if _, err := os.Stat(filepath.Join(dir, filepath.FromSlash(s.path))); errors.Is(err, fs.ErrNotExist) {
 		return nil, fmt.Errorf("what %s, %s of %s, is not in this repository: run this in a clone of that one, or name one with --repo PATH", s.who, s.path, s.repository)
 	}
-	rendered, err := fleet.BuildWith(ctx, dir, s.path, s.variables)
-	if err != nil {
-		return nil, fmt.Errorf("build what %s: %w", s.who, err)
+	rendered, err := render()
+	if err != nil && !errors.Is(err, fleet.ErrUnrendered) {
+		err = fmt.Errorf("build what %s: %w", s.who, err)
 	}
-	return rendered, nil
+	return rendered, err
 }
 
 func readHub(ctx context.Context, hub *hubclient.Client) (*fleet.HubSurface, error) {

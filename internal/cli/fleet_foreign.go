@@ -14,7 +14,7 @@ import (
 )
 
 // foreignSyncs reads what applies pools in place of a PoolSync, as the pools name it.
-// hidden says what may not be read, or not be rendered, so that what Git wants of the
+// hidden says what may not be read, or is changed in a way that is not known, so that what Git wants of the
 // cluster is not known.
 func foreignSyncs(ctx context.Context, cluster reachedCluster, pools []unstructured.Unstructured) (found []fleet.ForeignSync, hidden []string, err error) {
 	asked := map[fleet.ForeignReference]bool{}

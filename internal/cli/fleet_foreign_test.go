@@ -1,6 +1,8 @@
 package cli_test
 
 import (
+	"maps"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -118,23 +120,41 @@ func TestFleetStatusShowsWhatFluxApplies(t *testing.T) {
 		"cluster eu   Kustomization flux-system/fleet   True    main@sha1:abababababab   0       applied\n", "")
 }
 
+// changing is a cluster whose Kustomization has more fields.
+func changing(cluster *stubCluster, fields map[string]any) *stubCluster {
+	maps.Copy(cluster.objects[kustomizationAt]["spec"].(map[string]any), fields)
+	return cluster
+}
+
+var patchesOfFlux = map[string]any{"patches": []any{map[string]any{
+	"patch": "- op: replace\n  path: /spec/maxRunners\n  value: 7\n", "target": map[string]any{"kind": "ExecutorPool"},
+}}}
+
 func TestFleetDriftComparesWhatFluxApplies(t *testing.T) {
 	dir := fleetRepository(t)
 	noHub(t)
+	edit(t, filepath.Join(dir, "plain/gpu.yaml"), executorPoolYAML)
+	gitIn(t, dir, "add", "--all")
+	gitIn(t, dir, "commit", "--quiet", "--message=Go on")
 	head := gitIn(t, dir, "rev-parse", "HEAD")
 	for name, test := range map[string]struct {
 		cluster *stubCluster
 		code    int
 		says    string
 	}{
-		"agreeing":             {besideFlux(4, head), 0, "No drift: 1 pool compared."},
-		"edited":               {besideFlux(3, head), 1, "gpu (cluster eu, Kustomization flux-system/fleet at main@sha1:" + head + ")"},
-		"what applies is gone": {func() *stubCluster { c := besideFlux(4, head); c.objects = nil; return c }(), 2, "Kustomization flux-system/fleet, which ExecutorPools name as what applies them, is not there"},
-		"it changes what its path renders": {func() *stubCluster {
-			c := besideFlux(4, head)
-			c.objects["/namespaces/flux-system/kustomizations/fleet"]["spec"].(map[string]any)["targetNamespace"] = "other"
-			return c
-		}(), 2, "Kustomization flux-system/fleet changes what pools renders by its spec.targetNamespace"},
+		"agreeing":                       {besideFlux(4, head), 0, "No drift: 1 pool compared."},
+		"edited":                         {besideFlux(3, head), 1, "gpu (cluster eu, Kustomization flux-system/fleet at main@sha1:" + head + ")"},
+		"what applies is gone":           {func() *stubCluster { c := besideFlux(4, head); c.objects = nil; return c }(), 2, "Kustomization flux-system/fleet, which ExecutorPools name as what applies them, is not there"},
+		"it moves what its path renders": {changing(besideFlux(4, head), map[string]any{"targetNamespace": "other"}), 1, "gpu (cluster eu"},
+		"what it patches is there":       {changing(besideFlux(7, head), patchesOfFlux), 0, "No drift: 1 pool compared."},
+		"what it patches is not there":   {changing(besideFlux(4, head), patchesOfFlux), 1, "/spec/maxRunners  7    -    4"},
+		"what it patches of files is there": {changing(besideFlux(7, head), map[string]any{"path": "./plain", "patches": patchesOfFlux["patches"]}), 0,
+			"No drift: 1 pool compared."},
+		"it applies the whole repository": {changing(besideFlux(4, head), map[string]any{"path": "./", "targetNamespace": "other"}), 2,
+			"Kustomization flux-system/fleet changes what . renders by its spec.targetNamespace: the path has no kustomization"},
+		"it applies elsewhere": {changing(besideFlux(4, head), map[string]any{"kubeConfig": map[string]any{"secretRef": map[string]any{"name": "us"}}}), 2,
+			"Kustomization flux-system/fleet changes what pools renders by its spec.kubeConfig"},
+		"its patch finds nothing": {changing(besideFlux(4, head), map[string]any{"patches": []any{map[string]any{"patch": "not: [a patch"}}}), 2, ""},
 	} {
 		test.cluster.serve(t)
 		got := cloop(t, "fleet", "drift", "--cluster", "eu")

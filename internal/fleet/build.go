@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/sha256"
 	"errors"
+	"fmt"
 	"io/fs"
 	"os"
 	"path"
@@ -48,12 +49,17 @@ func Build(ctx context.Context, root, path string) ([]Rendered, error) {
 // Errors are ErrPathNotFound, or ErrBuild with every problem that has a place in
 // the repository.
 func BuildWith(ctx context.Context, root, path string, variables *Variables) ([]Rendered, error) {
+	return buildAs(ctx, root, path, nil, variables)
+}
+
+// buildAs is BuildWith of what an applier makes of a path; nil: nothing else.
+func buildAs(ctx context.Context, root, path string, of *applier, variables *Variables) ([]Rendered, error) {
 	b, err := newBuilder(root)
 	if err != nil {
 		return nil, pathError(path, err)
 	}
 	defer b.close()
-	result, err := b.build(ctx, path)
+	result, err := b.buildAs(ctx, path, of)
 	if err != nil {
 		return nil, err
 	}
@@ -250,14 +256,38 @@ func (b *builder) close() { _ = b.root.Close() }
 
 // build renders a path. Its error is ErrPathNotFound, or the context's.
 func (b *builder) build(ctx context.Context, name string) (*rendering, error) {
+	return b.buildAs(ctx, name, nil)
+}
+
+// buildAs renders a path as an applier has it, which need not be the repository's; nil:
+// as it is. Its error may be ErrUnrendered too.
+func (b *builder) buildAs(ctx context.Context, name string, of *applier) (*rendering, error) {
 	clean, kustomization, err := b.find(name)
-	switch {
-	case err != nil:
+	if err != nil {
 		return nil, err
-	case kustomization == "":
-		return b.plain(ctx, clean)
 	}
-	return b.kustomize(ctx, clean, kustomization)
+	if of != nil {
+		placed := []applier{*of}
+		b.plainPaths(placed)
+		if of = &placed[0]; len(of.unrendered) > 0 {
+			return nil, unrenderedError(of.unrendered)
+		}
+	}
+	switch {
+	case of.alters() != nil:
+		return b.as(ctx, root{path: clean, kustomization: kustomization, applied: true}, of)
+	case kustomization != "":
+		return b.kustomize(ctx, clean, kustomization)
+	}
+	return b.plain(ctx, clean)
+}
+
+func unrenderedError(fields []schemas.Problem) error {
+	names := make([]string, len(fields))
+	for i := range fields {
+		names[i] = fields[i].Path
+	}
+	return fmt.Errorf("%s: %w", strings.Join(names, ", "), ErrUnrendered)
 }
 
 // find looks for a path in the repository, and for the kustomization that

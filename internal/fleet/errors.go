@@ -20,6 +20,8 @@ var (
 	ErrUnverified = errors.New("the revision is not verified")
 	// ErrBuild is a path that cannot be rendered.
 	ErrBuild = errors.New("build failed")
+	// ErrUnrendered is a path of which what somebody else makes of it is not known.
+	ErrUnrendered = errors.New("the path has no kustomization, and what is made of it is not known here: add a kustomization.yaml that lists its files")
 )
 
 var errTooLarge = errors.New("the repository is too large")

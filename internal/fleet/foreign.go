@@ -2,6 +2,9 @@ package fleet
 
 import (
 	"cmp"
+	"context"
+	"errors"
+	"fmt"
 	"slices"
 	"strings"
 
@@ -10,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"cloop.dev/cloop/apis/v1alpha1"
+	"cloop.dev/cloop/schemas"
 )
 
 // ForeignSync is what applies ExecutorPools of a cluster in place of a PoolSync: a
@@ -29,9 +33,28 @@ type ForeignSync struct {
 	Suspended       bool
 	// Substitute is what replaces variables; nil: nothing does.
 	Substitute *v1alpha1.Substitution
-	// Unrendered are its fields that change what the path renders, which is not
-	// known then.
+	// Unrendered are its fields that change what the path renders in a way that is not
+	// known here.
 	Unrendered []string
+
+	// applies is the path with what it changes of what that renders; nil: nothing.
+	applies *applier
+}
+
+// Build renders what it applies of the files in a directory, as BuildWith does, with
+// what it changes of that by fields of its own, as checks and comparisons have it.
+// ErrUnrendered is of such fields that are applied there by nobody.
+func (f *ForeignSync) Build(ctx context.Context, root string, variables *Variables) ([]Rendered, error) {
+	rendered, err := buildAs(ctx, root, f.Path, f.applies, variables)
+	if errors.Is(err, ErrUnrendered) {
+		err = fmt.Errorf("%s changes what %s renders by its %w", f, f.Path, err)
+	}
+	return rendered, err
+}
+
+// itself is the object, for whoever says where it says something.
+func (f *ForeignSync) itself(obj *unstructured.Unstructured) *renderedObject {
+	return &renderedObject{Rendered: Rendered{Document: schemas.Document{Object: obj, File: f.String(), Line: 1}}}
 }
 
 // ForeignReference names a ForeignSync.
@@ -130,8 +153,8 @@ func (f *ForeignSync) readFlux(obj *unstructured.Unstructured) {
 			f.Reason, f.Message = textAt(&condition, "reason"), textAt(&condition, "message")
 		}
 	}
-	// Labels and annotations that are not ours are compared nowhere.
-	f.Unrendered = slices.DeleteFunc(alteredBy(obj), func(name string) bool { return name == "commonMetadata" })
+	itself := f.itself(obj)
+	f.applies = &applier{object: itself, path: f.Path, alteration: itself.alterationOf()}
 	if _, remote, _ := unstructured.NestedMap(obj.Object, "spec", "kubeConfig"); remote {
 		f.Unrendered = append(f.Unrendered, "kubeConfig")
 	}
@@ -183,9 +206,8 @@ func (f *ForeignSync) readArgo(obj *unstructured.Unstructured) {
 	}
 	if several, _, _ := unstructured.NestedSlice(obj.Object, "spec", "sources"); len(several) > 0 {
 		f.Unrendered = append(f.Unrendered, "sources")
-	}
-	if changes, _, _ := unstructured.NestedMap(obj.Object, "spec", "source", "kustomize"); len(changes) > 0 {
-		f.Unrendered = append(f.Unrendered, "source.kustomize")
+	} else if found := f.itself(obj).argoAppliers(""); len(found) > 0 {
+		f.applies = &found[0]
 	}
 }
 

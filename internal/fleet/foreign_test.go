@@ -1,11 +1,13 @@
 package fleet_test
 
 import (
+	"errors"
 	"slices"
 	"strings"
 	"testing"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"cloop.dev/cloop/apis/v1alpha1"
 	"cloop.dev/cloop/internal/fleet"
@@ -26,7 +28,7 @@ func TestWhatAppliesInPlaceOfAPoolSyncIsRead(t *testing.T) {
 		t.Errorf("it replaces by %+v", s)
 	}
 	for from, to := range map[string]string{
-		"observedGeneration: 2": "observedGeneration: 1", "path: ./clusters/eu/": "path: ./clusters/eu/, targetNamespace: x",
+		"observedGeneration: 2": "observedGeneration: 1", "path: ./clusters/eu/": "path: ./clusters/eu/, kubeConfig: {secretRef: {name: us}}",
 		"kind: ConfigMap": "kind: Secret", "lastApplied": "lastAttempted",
 	} {
 		changed := fleet.ForeignSyncOf(object(t, strings.Replace(kustomizationOfFlux, from, to, 1)))
@@ -109,6 +111,36 @@ func TestDriftBesideFlux(t *testing.T) {
 		}
 		if test.want != "" && len(in.Clusters[0].Live) > 0 && !strings.Contains(report.Text(), "(cluster eu, Kustomization flux-system/fleet at main@sha1:") {
 			t.Errorf("%s: %s", name, report.Text())
+		}
+	}
+}
+
+// What an object of the cluster changes by fields of its own is part of what Git wants.
+func TestWhatElseAppliesIsBuiltAsItChangesIt(t *testing.T) {
+	const patches = "[{target: {kind: ExecutorPool}, patch: '[{\"op\": \"replace\", \"path\": \"/spec/maxRunners\", \"value\": 7}]'}]"
+	dir := repo(t, map[string]string{"eu/kustomization.yaml": "resources: [pool.yaml]\n", "eu/pool.yaml": basePool, "us/pool.yaml": basePool})
+	for name, test := range map[string]struct {
+		object string
+		wants  int64
+		err    error
+	}{
+		"Flux":                             {"{apiVersion: kustomize.toolkit.fluxcd.io/v1, kind: Kustomization, metadata: {name: f}, spec: {path: eu, patches: " + patches + "}}", 7, nil},
+		"Flux, without any":                {"{apiVersion: kustomize.toolkit.fluxcd.io/v1, kind: Kustomization, metadata: {name: f}, spec: {path: eu}}", 4, nil},
+		"Flux, of files":                   {"{apiVersion: kustomize.toolkit.fluxcd.io/v1, kind: Kustomization, metadata: {name: f}, spec: {path: us, patches: " + patches + "}}", 7, nil},
+		"Argo CD":                          {"{apiVersion: argoproj.io/v1alpha1, kind: Application, metadata: {name: a}, spec: {source: {path: eu, kustomize: {patches: " + patches + "}}}}", 7, nil},
+		"Argo CD, which takes it for none": {"{apiVersion: argoproj.io/v1alpha1, kind: Application, metadata: {name: a}, spec: {source: {path: us, kustomize: {patches: " + patches + "}}}}", 0, fleet.ErrUnrendered},
+	} {
+		sync := fleet.ForeignSyncOf(object(t, test.object))
+		built, err := sync.Build(t.Context(), dir, nil)
+		if !errors.Is(err, test.err) || len(sync.Unrendered) > 0 {
+			t.Errorf("%s: %v, %v", name, err, sync.Unrendered)
+			continue
+		}
+		if test.err != nil {
+			continue
+		}
+		if got, _, _ := unstructured.NestedInt64(built[0].Object.Object, "spec", "maxRunners"); len(built) != 1 || got != test.wants {
+			t.Errorf("%s: %d objects, maxRunners is %d", name, len(built), got)
 		}
 	}
 }
