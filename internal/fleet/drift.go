@@ -182,7 +182,7 @@ func (r *DriftReport) Outdated() {
 
 // Drift compares the surfaces. It decides from its input alone.
 func Drift(in DriftInput) *DriftReport {
-	d := &drift{report: &DriftReport{Pools: []PoolDrift{}}, in: in}
+	d := &drift{report: &DriftReport{Pools: []PoolDrift{}}, in: in, entries: map[poolAt]int{}}
 	if in.Hub != nil {
 		d.hub()
 	}
@@ -213,6 +213,36 @@ func Drift(in DriftInput) *DriftReport {
 type drift struct {
 	in     DriftInput
 	report *DriftReport
+	// entries: pool and cluster → its place in the report.
+	entries map[poolAt]int
+	// hubNamed and hubByID are the hub's pools that are not revoked, the first of a
+	// name.
+	hubNamed, hubByID map[string]*hubv1.Pool
+	// halves: hub pool → the first HubPool of Git.
+	halves map[string]*unstructured.Unstructured
+}
+
+type poolAt struct{ pool, cluster string }
+
+// index finds the hub's pools, and Git's half of them, without a look at all of them
+// for each.
+func (d *drift) index() {
+	d.hubNamed, d.hubByID, d.halves = map[string]*hubv1.Pool{}, map[string]*hubv1.Pool{}, map[string]*unstructured.Unstructured{}
+	for i := range d.in.Hub.Pools {
+		have := &d.in.Hub.Pools[i]
+		if have.State == hubv1.PoolRevoked {
+			continue
+		}
+		if d.hubNamed[have.Name] == nil {
+			d.hubNamed[have.Name] = have
+		}
+		d.hubByID[have.ID] = have
+	}
+	for _, wanted := range HubPools(d.in.Hub.Git) {
+		if name := HubPoolName(wanted.Object); d.halves[name] == nil {
+			d.halves[name] = wanted.Object
+		}
+	}
 }
 
 func (d *drift) note(format string, args ...any) {
@@ -222,13 +252,13 @@ func (d *drift) note(format string, args ...any) {
 // pool returns the entry of a pool in a cluster, which it makes where it is not
 // there. It is valid until the next call.
 func (d *drift) pool(name, cluster string) *PoolDrift {
-	for i := range d.report.Pools {
-		if d.report.Pools[i].Pool == name && d.report.Pools[i].Cluster == cluster {
-			return &d.report.Pools[i]
-		}
+	at, known := d.entries[poolAt{name, cluster}]
+	if !known {
+		at = len(d.report.Pools)
+		d.entries[poolAt{name, cluster}] = at
+		d.report.Pools = append(d.report.Pools, PoolDrift{Pool: name, Cluster: cluster, Fields: []FieldDrift{}})
 	}
-	d.report.Pools = append(d.report.Pools, PoolDrift{Pool: name, Cluster: cluster, Fields: []FieldDrift{}})
-	return &d.report.Pools[len(d.report.Pools)-1]
+	return &d.report.Pools[at]
 }
 
 func (d *drift) add(pool, cluster string, fields ...FieldDrift) {
@@ -239,6 +269,7 @@ func (d *drift) add(pool, cluster string, fields ...FieldDrift) {
 // hub compares Git's half with the hub's.
 func (d *drift) hub() {
 	hub := d.in.Hub
+	d.index()
 	if hub.Git == nil {
 		d.note("what Git wants of the hub is not known, so Git and hub were not compared")
 		return
@@ -247,7 +278,7 @@ func (d *drift) hub() {
 	for _, wanted := range HubPools(hub.Git) {
 		name := HubPoolName(wanted.Object)
 		known[name] = true
-		have := hub.find(name)
+		have := d.hubNamed[name]
 		typed, err := schemas.As[v1alpha1.HubPool](wanted.Object)
 		if err != nil {
 			d.note("%s:%d: %v", wanted.SourcePath, wanted.Line, err)
@@ -335,16 +366,6 @@ func (f *FieldDrift) overridden(have *hubv1.Pool) {
 			}
 		}
 	}
-}
-
-// find returns the pool of a name that is not revoked; nil where there is none.
-func (h *HubSurface) find(name string) *hubv1.Pool {
-	for i := range h.Pools {
-		if h.Pools[i].Name == name && h.Pools[i].State != hubv1.PoolRevoked {
-			return &h.Pools[i]
-		}
-	}
-	return nil
 }
 
 // cause says why the hub differs from Git: somebody changed it there, it has

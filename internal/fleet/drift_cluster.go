@@ -230,7 +230,7 @@ func (d *drift) crossSurface(c *ClusterSurface, want, have *unstructured.Unstruc
 		return
 	}
 	name := HubPoolName(have)
-	hub := d.in.Hub.serving(pool)
+	hub := d.serving(pool)
 	if hub == nil {
 		field := clusterField(have)
 		field.Surface, field.Path, field.Cluster, field.Cause = SurfaceHubCluster, "/spec/hubPool", name, v1alpha1.DriftRuleBroken
@@ -269,15 +269,13 @@ func decoded(text string) any {
 
 // serving is the hub pool that the credential belongs to, as far as the
 // controller has said so, and else the one that the object names.
-func (h *HubSurface) serving(pool *v1alpha1.ExecutorPool) *hubv1.Pool {
+func (d *drift) serving(pool *v1alpha1.ExecutorPool) *hubv1.Pool {
 	if pool.Status.Hub != nil {
-		for i := range h.Pools {
-			if h.Pools[i].ID == pool.Status.Hub.ID && h.Pools[i].State != hubv1.PoolRevoked {
-				return &h.Pools[i]
-			}
+		if have := d.hubByID[pool.Status.Hub.ID]; have != nil {
+			return have
 		}
 	}
-	return h.find(pool.HubPoolName())
+	return d.hubNamed[pool.HubPoolName()]
 }
 
 // brokenInGit are the rules that Git's own halves break, by path; nil where Git
@@ -290,32 +288,31 @@ func (d *drift) brokenInGit(want *unstructured.Unstructured, hubPool string) map
 	if err != nil {
 		return nil
 	}
-	for _, candidate := range HubPools(d.in.Hub.Git) {
-		if HubPoolName(candidate.Object) != hubPool {
-			continue
-		}
-		typed, err := schemas.As[v1alpha1.HubPool](candidate.Object)
-		if err != nil {
-			return nil
-		}
-		broken := map[string]bool{}
-		for _, entry := range CrossSurface(pool, hubv1.Pool{Name: hubPool, PoolDefinition: DefinitionOf(typed)}) {
-			broken[entry.Path] = true
-		}
-		return broken
+	half := d.halves[hubPool]
+	if half == nil {
+		return nil
 	}
-	return nil
+	typed, err := schemas.As[v1alpha1.HubPool](half)
+	if err != nil {
+		return nil
+	}
+	broken := map[string]bool{}
+	for _, entry := range CrossSurface(pool, hubv1.Pool{Name: hubPool, PoolDefinition: DefinitionOf(typed)}) {
+		broken[entry.Path] = true
+	}
+	return broken
 }
 
 // converging says whether one of the halves is on its way to Git's value of a
 // field.
 func (d *drift) converging(pool, cluster, path string) bool {
 	atHub := pathAtHub(path)
-	for _, entry := range d.report.Pools {
-		if entry.Pool != pool || entry.Cluster != "" && entry.Cluster != cluster {
+	for _, in := range []string{"", cluster} {
+		at, known := d.entries[poolAt{pool, in}]
+		if !known {
 			continue
 		}
-		for _, field := range entry.Fields {
+		for _, field := range d.report.Pools[at].Fields {
 			if (field.Path == path || field.Path == atHub) && (field.Cause == v1alpha1.DriftConverging || field.Cause == CauseUnserved) {
 				return true
 			}

@@ -23,7 +23,7 @@ const (
 )
 
 // agreeing is a system whose three surfaces say the same at revision newer.
-func agreeing(t *testing.T) fleet.DriftInput {
+func agreeing(t testing.TB) fleet.DriftInput {
 	t.Helper()
 	inGit := pool(t, "{hubURL: https://h, poolCredentialSecretRef: {name: s}, maxRunners: 3}")
 	live := pool(t, "{hubURL: https://h, poolCredentialSecretRef: {name: s, key: credential}, maxRunners: 3, minRunners: 0, scaleDownDelay: 5m0s}")
