@@ -55,8 +55,9 @@ type poolSyncReconciler struct {
 	clock  clock.PassiveClock
 	jitter func(time.Duration) time.Duration
 
-	mu       sync.Mutex                           // guards memories, not what they point to
+	mu       sync.Mutex                           // guards memories, not what they point to, and waits
 	memories map[types.NamespacedName]*syncMemory // PoolSync → what is remembered of it
+	waits    map[types.NamespacedName]bool        // PoolSyncs that wait for what they applied
 }
 
 // syncMemory is what the process remembers of one PoolSync. controller-runtime
@@ -419,8 +420,8 @@ func (r *poolSyncReconciler) addFinalizer(ctx context.Context, sync *v1alpha1.Po
 	return nil
 }
 
-// memory returns what is remembered of the PoolSync. One that was deleted and
-// made again starts anew.
+// memory returns what is remembered of the PoolSync, and notes before anything is
+// applied whether it waits for that. One that was deleted and made again starts anew.
 func (r *poolSyncReconciler) memory(sync *v1alpha1.PoolSync) *syncMemory {
 	name := client.ObjectKeyFromObject(sync)
 	r.mu.Lock()
@@ -430,7 +431,18 @@ func (r *poolSyncReconciler) memory(sync *v1alpha1.PoolSync) *syncMemory {
 		m = &syncMemory{uid: sync.UID}
 		r.memories[name] = m
 	}
+	if r.waits == nil {
+		r.waits = map[types.NamespacedName]bool{}
+	}
+	r.waits[name] = sync.Spec.Wait
 	return m
+}
+
+// waitsFor says whether a PoolSync waits for what it applied.
+func (r *poolSyncReconciler) waitsFor(name types.NamespacedName) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.waits[name]
 }
 
 // forget ends all that there is of a PoolSync in this process.
@@ -438,6 +450,7 @@ func (r *poolSyncReconciler) forget(name types.NamespacedName) {
 	r.mu.Lock()
 	m := r.memories[name]
 	delete(r.memories, name)
+	delete(r.waits, name)
 	r.mu.Unlock()
 	if m == nil {
 		return

@@ -203,13 +203,13 @@ func readyChanged() predicate.Predicate {
 const collectReadiness = 250 * time.Millisecond
 
 // waiters has the PoolSync that applied an object look again, where it waits for what
-// it applied.
+// it applied. It is not read to find that out: that copies an inventory, and there are
+// as many events as the inventory has objects.
 func (r *poolSyncReconciler) waiters(namespace string) handler.EventHandler {
 	find := syncsOf(namespace)
 	queue := func(ctx context.Context, object client.Object, q workqueue.TypedRateLimitingInterface[reconcile.Request]) {
 		for _, request := range find(ctx, object) {
-			sync := &v1alpha1.PoolSync{}
-			if err := r.client.Get(ctx, request.NamespacedName, sync); err == nil && sync.Spec.Wait {
+			if r.waitsFor(request.NamespacedName) {
 				q.AddAfter(request, collectReadiness)
 			}
 		}

@@ -5,7 +5,11 @@ import (
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/util/workqueue"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/event"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"cloop.dev/cloop/apis/v1alpha1"
 )
@@ -109,4 +113,34 @@ func TestHowLongObjectsAreWaitedFor(t *testing.T) {
 			t.Errorf("%s: %s, want %s", name, got, test.want)
 		}
 	}
+}
+
+// Each pool that becomes Ready is an event: who waits for it is known without reading an
+// inventory of as many pools.
+func TestWhoWaitsForAPoolIsNotRead(t *testing.T) {
+	r := &poolSyncReconciler{memories: map[types.NamespacedName]*syncMemory{}}
+	queue := &delays{}
+	pool := newPool()
+	pool.SetLabels(map[string]string{v1alpha1.LabelPoolSyncNamespace: "fleet", v1alpha1.LabelPoolSyncName: "one"})
+	sync := &v1alpha1.PoolSync{ObjectMeta: metav1.ObjectMeta{Namespace: "fleet", Name: "one"}}
+	for _, wait := range []bool{false, true, false} {
+		sync.Spec.Wait = wait
+		r.memory(sync)
+		// There is no client: a read would panic.
+		r.waiters("fleet").Update(t.Context(), event.UpdateEvent{ObjectOld: pool, ObjectNew: pool}, queue)
+		if got := len(queue.added) > 0; got != wait {
+			t.Errorf("spec.wait is %t, and it is looked at again: %t", wait, got)
+		}
+		queue.added = nil
+	}
+}
+
+// delays is a queue that notes what is added later.
+type delays struct {
+	workqueue.TypedRateLimitingInterface[reconcile.Request]
+	added []reconcile.Request
+}
+
+func (d *delays) AddAfter(request reconcile.Request, _ time.Duration) {
+	d.added = append(d.added, request)
 }

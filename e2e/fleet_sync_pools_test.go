@@ -229,7 +229,8 @@ func (f *manyPools) have(maxRunners int32, pools int) {
 // follow watches objects, those that are there first, until done.
 func (f *manyPools) follow(list client.ObjectList, done func(client.Object) bool) {
 	f.b.Helper()
-	ctx, cancel := context.WithTimeout(f.b.Context(), 5*time.Minute)
+	most := time.Duration(max(5, f.n/500)) * time.Minute
+	ctx, cancel := context.WithTimeout(f.b.Context(), most)
 	defer cancel()
 	watcher, err := f.cluster.Watch(ctx, list, client.InNamespace(f.namespace))
 	if err != nil {
@@ -245,7 +246,7 @@ func (f *manyPools) follow(list client.ObjectList, done func(client.Object) bool
 			return
 		}
 	}
-	f.b.Fatal("not in five minutes")
+	f.b.Fatalf("not in %s", most)
 }
 
 // edit changes pools as a person would, one after another, and asks who only looks when
