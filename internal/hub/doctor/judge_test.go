@@ -48,7 +48,7 @@ func TestPoolFindings(t *testing.T) {
 		"nobody came and none waits": {func(p *doctor.Pool) { p.Controllers = nil }, []string{"pass executors.pools"}, "no controller seen yet"},
 		"away, but none waits":       {func(p *doctor.Pool) { gone(p, time.Hour) }, []string{"pass executors.pools"}, "build 1.2.0 was in contact last, at 2026-03-01T11:00:00Z"},
 		"waits without a credential": {func(p *doctor.Pool) { waits(p, time.Second); p.Credentials, p.Controllers = 0, nil }, []string{"fail executors.pools.contact"}, "2 runs wait, and the pool has no live credential"},
-		"waits and nobody came":      {func(p *doctor.Pool) { waits(p, time.Second); p.Controllers = nil }, []string{"fail executors.pools.contact"}, "no controller has used the pool's credential"},
+		"waits and nobody came":      {func(p *doctor.Pool) { waits(p, time.Second); p.Controllers = nil }, []string{"fail executors.pools.contact"}, "no controller that serves the pool has been in contact"},
 		"away for ten minutes":       {func(p *doctor.Pool) { waits(p, time.Second); gone(p, 10*time.Minute) }, []string{"fail executors.pools.contact"}, "in contact for 10 min, since 2026-03-01T11:50:00Z"},
 		"away for less":              {func(p *doctor.Pool) { waits(p, time.Second); gone(p, 10*time.Minute-1) }, []string{"pass executors.pools"}, ""},
 		"away, and waits for long":   {func(p *doctor.Pool) { waits(p, time.Hour); gone(p, time.Hour) }, []string{"fail executors.pools.contact"}, ""},

@@ -79,7 +79,7 @@ func noContact(now time.Time, p Pool) string {
 	case p.Credentials == 0:
 		return waits + ", and the pool has no live credential"
 	case len(p.Controllers) == 0:
-		return waits + ", and no controller has used the pool's credential, or none for a day"
+		return waits + ", and no controller that serves the pool has been in contact, or none for a day"
 	}
 	last := p.Controllers[0]
 	if away := now.Sub(last.LastContact); !last.Connected && away >= patience {
