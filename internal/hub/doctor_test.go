@@ -67,7 +67,7 @@ func TestTheDoctorAndThePoolSayTheSame(t *testing.T) {
 			t.Errorf("no %s", want)
 		}
 	}
-	find(hubv1.FindingPoolsContact, hubv1.SeverityFail, "no controller has used")
+	find(hubv1.FindingPoolsContact, hubv1.SeverityFail, "no controller that serves the pool")
 
 	for _, err := range controller.PoolWatch(r.ctx(), hubclient.Hello{Instance: "c-0", Build: "0.9.0", Features: []string{hubv1.FeatureRunnerStates}}) {
 		check(t, err)

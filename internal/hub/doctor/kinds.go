@@ -30,7 +30,7 @@ var (
 var kinds = []Kind{
 	{hubv1.FindingPools, passes, "The pool's runners and queue, and which build was in contact last", "", ""},
 	{hubv1.FindingPoolsContact, fails,
-		"Runs wait and nobody starts runners for them: the pool has no live credential, no controller has used one, or none has for ten minutes",
+		"Runs wait and nobody starts runners for them: the pool has no live credential, no controller was ever in contact, or none has been for ten minutes",
 		"install the controller with the pool's credential, or look at its Pods and at the ExecutorPool's conditions: HubUnavailable or HubRefused says why it cannot reach the hub",
 		"cloop executor pool show " + about},
 	{hubv1.FindingPoolsCapacity, warns,
