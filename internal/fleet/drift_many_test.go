@@ -51,10 +51,10 @@ func TestDriftOfManyPools(t *testing.T) {
 		return (after.TotalAlloc - before.TotalAlloc) / uint64(pools)
 	}
 	each(10)
-	few, many := each(200), each(2000)
-	t.Logf("%d bytes for each of 200 pools, %d for each of 2,000", few, many)
+	few, many := each(100), each(1000)
+	t.Logf("%d bytes for each of 100 pools, %d for each of 1,000", few, many)
 	if many > few+few/4 {
-		t.Errorf("comparing takes %d bytes for each of 200 pools, and %d for each of 2,000", few, many)
+		t.Errorf("comparing takes %d bytes for each of 100 pools, and %d for each of 1,000", few, many)
 	}
 }
 
