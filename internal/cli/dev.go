@@ -114,6 +114,8 @@ Then try:
 
 The fleet repository is cloned in %s: commit to it, git push,
 and "cloop fleet reconcile" has hub and cluster follow at once, not within a minute.
+The controllers run beside the cluster, whose node runs cloop's runners only: do not
+install them into it.
 "%s" removes everything.
 `, verbatim(shellSetup(system)), dev.ProjectName, fleet.Dir, inDir("cloop dev down", *dir, at))
 			return nil

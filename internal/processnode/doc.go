@@ -12,7 +12,7 @@
 // "cloop" is Options.Executable.
 //
 // Nothing is isolated: see unenforced for what a Pod asks for in vain. It must
-// run only Pods labelled as runners, which it makes sure of, and must never
-// be used for code that its user does not trust. The kubelet's own API (logs,
+// run only Pods labelled as runners, which it makes sure of: others stay Pending
+// and are told what to do. It must never be used for code that its user does not trust. The kubelet's own API (logs,
 // exec, port-forward) is not served; output is in Dir/pods.
 package processnode

@@ -220,6 +220,10 @@ func (n *node) changed(pod *corev1.Pod) {
 	if n.stopping {
 		return
 	}
+	if why := foreign(pod); why != "" && !terminal(pod) {
+		n.running.Go(func() { n.leave(pod, why) })
+		return
+	}
 	if state, ok := n.recovered[pod.UID]; ok || terminal(pod) {
 		n.running.Go(func() { n.settle(pod, state, ok) })
 		return

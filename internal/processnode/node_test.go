@@ -95,13 +95,49 @@ func TestExitCodesAreTold(t *testing.T) {
 	}
 }
 
-func TestOtherPodsAreRefused(t *testing.T) {
+// Where one failed, what makes Pods without end, as a ReplicaSet does, would make the
+// next one at once, and so on.
+func TestOtherPodsWaitAndAreTold(t *testing.T) {
+	f := newFixture(t)
+	stop := f.startNode()
+	unlabelled, always := f.pod("unlabelled", "touch /tmp/never"), f.pod("always", "touch /tmp/never")
+	unlabelled.Labels = nil
+	always.Spec.RestartPolicy = corev1.RestartPolicyAlways
+	told := func(name, says string) {
+		t.Helper()
+		f.eventually(name+" is told", func() bool { return f.get(name).Status.Reason == processnode.ReasonRefused })
+		pod := f.get(name)
+		waiting := pod.Status.ContainerStatuses[0].State.Waiting
+		if pod.Status.Phase != corev1.PodPending || !strings.Contains(pod.Status.Message, says) || waiting == nil || waiting.Message != pod.Status.Message {
+			t.Errorf("%s: status %+v", name, pod.Status)
+		}
+		events, err := f.client.CoreV1().Events(f.namespace).List(t.Context(), metav1.ListOptions{FieldSelector: "involvedObject.name=" + name + ",reason=" + processnode.ReasonRefused})
+		if err != nil || len(events.Items) != 1 || !strings.Contains(events.Items[0].Message, "delete what makes this Pod") {
+			t.Errorf("%s: Events %+v (%v)", name, events, err)
+		}
+	}
+	for _, pod := range []*corev1.Pod{unlabelled, always} {
+		f.create(pod)
+	}
+	told("unlabelled", "label")
+	told("always", "restartPolicy Always")
+	stop()
+	f.startNode()
+	// By the time that a later Pod is through, the node has seen them again.
+	f.create(f.pod("later", "exit 0"))
+	f.reaches("later", corev1.PodSucceeded)
+	told("unlabelled", "label")
+	f.delete("unlabelled", nil)
+	f.isGone("unlabelled")
+}
+
+func TestRunnersThatCannotRunFail(t *testing.T) {
 	f := newFixture(t)
 	f.startNode()
 	other := f.pod("other", "touch /tmp/never")
-	other.Labels = nil
+	other.Spec.Containers[0].Command = []string{"sh"}
 	f.create(other)
-	if pod := f.reaches("other", corev1.PodFailed); pod.Status.Reason != processnode.ReasonRefused || !strings.Contains(pod.Status.Message, "label") {
+	if pod := f.reaches("other", corev1.PodFailed); pod.Status.Reason != processnode.ReasonRefused || !strings.Contains(pod.Status.Message, "has no images") {
 		t.Errorf("reason %s: %s", pod.Status.Reason, pod.Status.Message)
 	}
 }

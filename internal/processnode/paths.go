@@ -78,14 +78,8 @@ func expand(value string, variables map[string]string) string {
 // Options.Executable stands for.
 const programName = "cloop"
 
-// refusal says why this node does not run a Pod, or nothing.
+// refusal says why this node cannot run a runner, or nothing.
 func refusal(pod *corev1.Pod) string {
-	if pod.Labels[labelAppName] != runnerAppName {
-		return "this node runs Pods with the label " + labelAppName + "=" + runnerAppName + " only"
-	}
-	if policy := pod.Spec.RestartPolicy; policy != corev1.RestartPolicyNever {
-		return "this node restarts no container: restartPolicy " + string(policy) + " is not supported"
-	}
 	for _, container := range slices.Concat(pod.Spec.InitContainers, pod.Spec.Containers) {
 		if len(container.Command) == 0 || path.Base(container.Command[0]) != programName {
 			return "container " + container.Name + ": this node has no images; it runs the command " + programName + " only"

@@ -71,8 +71,6 @@ func TestRefusal(t *testing.T) {
 	}{
 		"a runner":       {func(*corev1.Pod) {}, ""},
 		"program's path": {func(p *corev1.Pod) { p.Spec.Containers[0].Command[0] = "/usr/bin/cloop" }, ""},
-		"no label":       {func(p *corev1.Pod) { p.Labels = nil }, "label"},
-		"restarts":       {func(p *corev1.Pod) { p.Spec.RestartPolicy = corev1.RestartPolicyAlways }, "restartPolicy Always"},
 		"the image's":    {func(p *corev1.Pod) { p.Spec.Containers[0].Command = nil }, "container runner"},
 		"another":        {func(p *corev1.Pod) { p.Spec.Containers[0].Command[0] = "sh" }, "container runner"},
 		"init with another": {func(p *corev1.Pod) {
@@ -111,6 +109,7 @@ func TestPhaseFollowsTheContainers(t *testing.T) {
 		"both ended, one badly":    {podState{Mains: []containerState{bad, good}}, corev1.PodFailed},
 		"both ended well":          {podState{Mains: []containerState{good, good}}, corev1.PodSucceeded},
 		"refused":                  {podState{Reason: ReasonRefused, Mains: []containerState{waiting}}, corev1.PodFailed},
+		"refused, and it waits":    {refusedState(podState{Mains: []containerState{waiting}}, "why"), corev1.PodPending},
 		"out of time, still runs":  {podState{Reason: ReasonDeadline, Mains: []containerState{running}}, corev1.PodRunning},
 		"out of time, ended well":  {podState{Reason: ReasonDeadline, Mains: []containerState{good}}, corev1.PodFailed},
 		"init good, main not yet":  {podState{Inits: []containerState{good}, Mains: []containerState{waiting}}, corev1.PodPending},

@@ -11,7 +11,8 @@ import (
 
 // Reasons of Pods and containers, as people see them in their status.
 const (
-	// ReasonRefused is on a Pod that this node cannot or may not run.
+	// ReasonRefused is on a Pod that this node cannot or may not run: Failed where it
+	// is a runner, Pending where it is somebody else's.
 	ReasonRefused = "ProcessNodeRefused"
 	// ReasonRestarted is on a Pod whose processes an earlier run of the node
 	// had started: they were killed.
@@ -97,6 +98,8 @@ type podState struct {
 	// Reason and Message are why the Pod failed as a whole, beyond what its
 	// containers say. A Reason makes it Failed once nothing runs any more.
 	Reason, Message string
+	// Waits has a Pod with a Reason stay Pending.
+	Waits bool
 }
 
 // newPodState is a Pod of which nothing runs yet.
@@ -124,6 +127,8 @@ func (s podState) phase() corev1.PodPhase {
 	initFailed := slices.ContainsFunc(s.Inits, containerState.failed)
 	mainsEnded := !slices.ContainsFunc(s.Mains, func(c containerState) bool { return !c.Ended })
 	switch {
+	case s.Waits:
+		return corev1.PodPending
 	case (s.Reason != "" || initFailed) && !running:
 		return corev1.PodFailed
 	case mainsEnded && slices.ContainsFunc(s.Mains, containerState.failed):
