@@ -5,11 +5,15 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
 	"cloop.dev/cloop/apis/hubv1"
+	"cloop.dev/cloop/apis/v1alpha1"
 )
 
 func TestUsersGroupsAndRoles(t *testing.T) {
@@ -140,6 +144,55 @@ func TestLoginKeepsHubAndTokenForWhatFollows(t *testing.T) {
 	cloop(t, "logout").wantCode(t, 0)
 	if _, err := os.Stat(file); !os.IsNotExist(err) {
 		t.Errorf("the login is there: %v", err)
+	}
+}
+
+// An all-clear that leaves out the hub that somebody is logged in at would be false.
+func TestFleetCommandsAskTheHubOfTheLogin(t *testing.T) {
+	t.Setenv("XDG_CONFIG_HOME", t.TempDir())
+	calls := stubHub(t, map[string]any{
+		"GET /api/v1/self":                   hubv1.Identity{User: "eve"},
+		"GET /api/v1/pools":                  hubv1.PoolList{},
+		"GET /api/v1/syncs":                  hubv1.SyncList{Items: []hubv1.Sync{hubSync(hubv1.SyncReady)}},
+		"POST /api/v1/syncs/fleet/reconcile": hubSync(hubv1.SyncPending),
+	})
+	hub, pin := os.Getenv("CLOOP_HUB"), os.Getenv("CLOOP_HUB_PIN")
+	noHub(t)
+	cloopReading(t, token+"\n", "login", "--hub", hub, "--hub-pin", pin).wantCode(t, 0)
+	(&stubCluster{syncs: []v1alpha1.PoolSync{poolSync(metav1.ConditionTrue, "applied")}}).serve(t)
+	for _, command := range []struct{ name, asks string }{
+		{"status", "GET /api/v1/syncs"}, {"reconcile", "POST /api/v1/syncs/fleet/reconcile"}, {"drift", "GET /api/v1/pools"}, {"import", "GET /api/v1/pools"},
+	} {
+		t.Run(command.name, func(t *testing.T) {
+			dir := t.TempDir()
+			gitIn(t, dir, "init", "--quiet")
+			gitIn(t, dir, "commit", "--quiet", "--allow-empty", "--message", "Begin")
+			t.Chdir(dir)
+			for _, of := range []struct {
+				arguments []string
+				asked     bool
+			}{
+				{nil, true},
+				{[]string{"--hub="}, false},
+				{[]string{"--hub", "https://127.0.0.1:1"}, false},
+			} {
+				*calls = nil
+				got := cloop(t, append([]string{"fleet", command.name}, of.arguments...)...)
+				asked := slices.ContainsFunc(*calls, func(call string) bool { return strings.HasPrefix(call, command.asks) })
+				if asked != of.asked || strings.Contains(got.stderr, "no hub was asked") {
+					t.Errorf("%v: asked %v: %+v", of.arguments, *calls, got)
+				}
+			}
+			cloop(t, "logout").wantCode(t, 0)
+			if got := cloop(t, "fleet", command.name); !strings.HasPrefix(got.stderr, unasked) {
+				t.Errorf("without a login: %+v", got)
+			}
+			cloopReading(t, token+"\n", "login", "--hub", hub, "--hub-pin", pin).wantCode(t, 0)
+		})
+	}
+	t.Chdir(t.TempDir())
+	if got := cloop(t, "fleet", "init"); !strings.Contains(got.stdout, "logged in at, "+hub) || !strings.Contains(read(t, "pools/base/agents.yaml"), "hubCAPin: "+pin+"\n") {
+		t.Errorf("a new repository: %+v", got)
 	}
 }
 

@@ -131,6 +131,9 @@ func events[T any](values ...T) http.HandlerFunc {
 	}
 }
 
+// unasked is what commands of cloop fleet say where no hub is named.
+const unasked = "note: no hub was asked: name one with --hub or CLOOP_HUB, or log in with `cloop login`; --hub= says that there is none\n"
+
 func noHub(t *testing.T) {
 	t.Helper()
 	for _, name := range []string{"CLOOP_HUB", "CLOOP_HUB_PIN", "CLOOP_HUB_CA_FILE", "CLOOP_TOKEN", "CLOOP_TOKEN_FILE"} {
@@ -183,7 +186,7 @@ func TestErrorsSayWhatToDo(t *testing.T) {
 		},
 		"no surface": {
 			[]string{"fleet", "status"},
-			"cloop: nothing to look at: name a hub with --hub, a cluster with --cluster, or both\n",
+			"cloop: nothing to look at: name a hub with --hub, or log in at one with `cloop login`, a cluster with --cluster, or both\n",
 		},
 		"no maximum": {
 			[]string{"executor", "pool", "create", "gpu"},

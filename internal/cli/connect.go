@@ -42,7 +42,7 @@ func (o *options) fromEnvironment(flags *pflag.FlagSet) {
 			*setting.value = os.Getenv(setting.env)
 		}
 	}
-	o.tokenNamed = flags.Changed("token-file")
+	o.hubNamed, o.tokenNamed = flags.Changed("hub"), flags.Changed("token-file")
 }
 
 // connect makes the client of the hub that flags, environment or login name.

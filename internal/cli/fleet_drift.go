@@ -76,7 +76,7 @@ func (a *app) drift(ctx context.Context, where surfaceFlags, root string) (*flee
 	if err != nil {
 		return nil, err
 	}
-	reached, err := a.reach(where)
+	reached, err := a.look(where)
 	if err != nil {
 		return nil, err
 	}

@@ -81,7 +81,7 @@ func TestFleetReconcileAsksFlux(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			test.cluster.serve(t)
-			cloop(t, append([]string{"fleet", "reconcile", "--cluster", "eu"}, test.args...)...).want(t, test.code, test.says, "")
+			cloop(t, append([]string{"fleet", "reconcile", "--cluster", "eu"}, test.args...)...).want(t, test.code, test.says, unasked)
 			if len(test.cluster.refreshed) != len(test.annotated) {
 				t.Errorf("asked were %v", test.cluster.refreshed)
 			}
@@ -106,7 +106,7 @@ func TestFleetReconcileAsksArgoCD(t *testing.T) {
 	cluster.serve(t)
 	cloop(t, "fleet", "reconcile", "--cluster", "eu", "--wait").want(t, 0, ""+
 		"SURFACE      NAME                       READY   APPLIED        DRIFT   MESSAGE\n"+
-		"cluster eu   Application argocd/fleet   True    abababababab   0       applied\n", "")
+		"cluster eu   Application argocd/fleet   True    abababababab   0       applied\n", unasked)
 	if cluster.refreshed[applicationAt]["argocd.argoproj.io/refresh"] != "normal" {
 		t.Errorf("asked was %v", cluster.refreshed)
 	}
@@ -117,7 +117,7 @@ func TestFleetStatusShowsWhatFluxApplies(t *testing.T) {
 	besideFlux(4, strings.Repeat("ab", 20)).serve(t)
 	cloop(t, "fleet", "status", "--cluster", "eu").want(t, 0, ""+
 		"SURFACE      NAME                              READY   APPLIED                  DRIFT   MESSAGE\n"+
-		"cluster eu   Kustomization flux-system/fleet   True    main@sha1:abababababab   0       applied\n", "")
+		"cluster eu   Kustomization flux-system/fleet   True    main@sha1:abababababab   0       applied\n", unasked)
 }
 
 // changing is a cluster whose Kustomization has more fields.

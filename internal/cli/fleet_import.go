@@ -42,7 +42,7 @@ Nothing is overwritten: where one of the files is there, nothing is written.`,
 			if len(args) > 0 {
 				dir = args[0]
 			}
-			reached, err := a.reach(where)
+			reached, err := a.look(where)
 			if err != nil {
 				return err
 			}

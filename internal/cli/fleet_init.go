@@ -1,14 +1,17 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"net/url"
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -49,8 +52,10 @@ GitHub Actions and GitLab CI, and a hook that checks before a commit. The check
 passes as it is, and hub and clusters can follow the first commit.
 
 Nothing is overwritten: where one of the files is there, nothing is written. A
-README.md that is there is kept, and FLEET.md says what ours would. --hub, --hub-pin and --hub-ca-file, or what
-stands for them in the environment, say how runners reach the hub.`,
+README.md or a job that is there is kept, and ours is written beside it, as
+FLEET.md, .gitlab/cloop.yml or .github/workflows/cloop-fleet.yaml. --hub,
+--hub-pin and --hub-ca-file, what stands for them in the environment, or the login
+say how runners reach the hub.`,
 		Example: `  cloop fleet init fleet --hub https://cloop.example.com:8443 --hub-pin sha256:… --cluster eu --cluster us`,
 		Args:    cobra.MaximumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -58,10 +63,7 @@ stands for them in the environment, say how runners reach the hub.`,
 			if len(args) > 0 {
 				dir = args[0]
 			}
-			o := scaffold.Options{
-				HubURL: a.options.hub, HubCAPin: a.options.hubPin, Clusters: clusters, Repository: sshOf(repository), Branch: branch,
-			}
-			return a.initFleet(cmd.Context(), dir, o)
+			return a.initFleet(cmd.Context(), dir, scaffold.Options{Clusters: clusters, Repository: sshOf(repository), Branch: branch})
 		},
 	}
 	cmd.Flags().StringSliceVar(&clusters, "cluster", []string{"eu", "us"}, "`NAME` of a cluster, several times")
@@ -71,19 +73,28 @@ stands for them in the environment, say how runners reach the hub.`,
 }
 
 func (a *app) initFleet(ctx context.Context, dir string, o scaffold.Options) error {
-	if name := a.options.hubCAFile; name != "" {
-		bundle, err := os.ReadFile(name)
-		if err != nil {
-			return fmt.Errorf("read the hub's certificates: %w", err)
-		}
-		o.HubCABundle = string(bundle)
+	var shown newRepository
+	kept, err := a.options.fromLogin()
+	if err != nil {
+		return err
 	}
-	var replace []string
+	if kept != nil {
+		shown.Notes = append(shown.Notes, "the pools are for the hub that you are logged in at, "+kept.URL)
+	}
+	o.HubURL, o.HubCAPin = a.options.hub, a.options.hubPin
+	bundle, err := a.caBundle()
+	if err != nil {
+		return err
+	}
+	o.HubCABundle = string(bundle)
 	if o.HubURL == "" {
 		o.HubURL = exampleHub
-		replace = append(replace, fmt.Sprintf("replace %s in pools/base/agents.yaml by your hub's address", exampleHub))
+		shown.Next = append(shown.Next, fmt.Sprintf("replace %s in pools/base/agents.yaml by your hub's address", exampleHub))
 	}
-	return a.writeRepository(ctx, dir, o, newRepository{Next: replace})
+	if o.HubCAPin == "" && o.HubCABundle == "" {
+		shown.Next = append(shown.Next, "unless a public authority signed the hub's certificate, set hubCAPin in pools/base/agents.yaml: `cloop hub pin URL` prints it")
+	}
+	return a.writeRepository(ctx, dir, o, shown)
 }
 
 // writeRepository writes a repository that is hub's and clusters' to follow, and shows
@@ -114,12 +125,7 @@ func (a *app) writeRepository(ctx context.Context, dir string, o scaffold.Option
 	if err != nil {
 		return err
 	}
-	guide := "README.md"
-	if _, err := os.Lstat(filepath.Join(dir, guide)); err == nil {
-		guide = "FLEET.md"
-		files[guide] = files["README.md"]
-	}
-	written, kept, err := scaffold.Write(dir, files)
+	written, beside, err := scaffold.Write(dir, files)
 	var occupied *scaffold.OccupiedError
 	if errors.As(err, &occupied) {
 		return &No{Message: occupied.Error()}
@@ -127,7 +133,11 @@ func (a *app) writeRepository(ctx context.Context, dir string, o scaffold.Option
 	if err != nil {
 		return err
 	}
-	shown.Directory, shown.Files, shown.Kept, shown.Next = dir, written, kept, nextSteps(dir, guide, o, shown.Next)
+	if ours := beside[scaffold.GitLabJobs]; ours != "" {
+		shown.Next = append(shown.Next, fmt.Sprintf("have %s run ours: `include: [{local: %s}]`", scaffold.GitLabJobs, ours))
+	}
+	guide := cmp.Or(beside[scaffold.Guide], scaffold.Guide)
+	shown.Directory, shown.Files, shown.Kept, shown.Next = dir, written, slices.Sorted(maps.Keys(beside)), nextSteps(dir, guide, o, shown.Next)
 	return a.show(shown, func(w io.Writer) { printNewRepository(w, shown) })
 }
 

@@ -12,7 +12,8 @@ func TestFleetInitWritesARepositoryThatPassesItsCheck(t *testing.T) {
 	noHub(t)
 	t.Chdir(t.TempDir())
 	got := cloop(t, "fleet", "init", "my fleet", "--hub", "https://hub.example.com", "--cluster", "north", "--cluster", "south", "--repository", "https://git.example.com/a/fleet")
-	if got.code != 0 || !strings.HasPrefix(got.stdout, "Wrote ") || !strings.Contains(got.stdout, "1. git -C 'my fleet' init --initial-branch main\n") ||
+	if got.code != 0 || !strings.HasPrefix(got.stdout, "Wrote ") || !strings.Contains(got.stdout, "1. unless a public authority signed the hub's certificate, set hubCAPin in pools/base/agents.yaml") ||
+		!strings.Contains(got.stdout, "2. git -C 'my fleet' init --initial-branch main\n") ||
 		!strings.Contains(got.stdout, "push it to https://git.example.com/a/fleet") || strings.Contains(got.stdout, "replace") {
 		t.Fatalf("exit code %d: %s%s", got.code, got.stdout, got.stderr)
 	}
@@ -55,8 +56,9 @@ func TestFleetInitInAClone(t *testing.T) {
 		gitIn(t, dir, "init", "--quiet", "--initial-branch", "trunk")
 		gitIn(t, dir, "remote", "add", "origin", origin)
 		edit(t, filepath.Join(dir, "README.md"), "mine\n")
+		edit(t, filepath.Join(dir, ".gitlab-ci.yml"), "mine: {}\n")
 		got := cloop(t, "fleet", "init", dir, "--cluster", "only")
-		for _, says := range []string{"see that hub and clusters can fetch " + want, filepath.Join(dir, "FLEET.md") + " says how"} {
+		for _, says := range []string{"have .gitlab-ci.yml run ours: `include: [{local: .gitlab/cloop.yml}]`", "Kept .gitlab-ci.yml as it was", "see that hub and clusters can fetch " + want, filepath.Join(dir, "FLEET.md") + " says how"} {
 			if got.code != 0 || !strings.Contains(got.stdout, says) {
 				t.Errorf("exit code %d, it does not say %s: %s%s", got.code, says, got.stdout, got.stderr)
 			}
@@ -130,7 +132,7 @@ func TestFleetInitTakesTheCloneAndTheEnvironment(t *testing.T) {
 	t.Setenv("CLOOP_HUB", "https://hub.example.com:8443")
 	t.Setenv("CLOOP_HUB_PIN", "sha256:AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA=")
 	got := cloop(t, "fleet", "init", dir, "--cluster", "only")
-	if got.code != 0 || strings.Contains(got.stdout, "replace") || strings.Contains(got.stdout, "init --initial-branch") {
+	if got.code != 0 || strings.Contains(got.stdout, "replace") || strings.Contains(got.stdout, "init --initial-branch") || strings.Contains(got.stdout, "set hubCAPin") {
 		t.Fatalf("exit code %d: %s%s", got.code, got.stdout, got.stderr)
 	}
 	for name, want := range map[string]string{

@@ -35,7 +35,7 @@ not be done.`,
 			if err := notNegative(cmd, "timeout", timeout); err != nil {
 				return err
 			}
-			found, err := a.reach(where)
+			found, err := a.look(where)
 			if err != nil {
 				return err
 			}

@@ -67,7 +67,7 @@ Exit code 0: all are ready and nothing drifts; 1: not so; 2: it could not be
 found out.`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			found, err := a.reach(where)
+			found, err := a.look(where)
 			if err != nil {
 				return err
 			}

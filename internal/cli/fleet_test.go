@@ -378,7 +378,8 @@ func TestFleetReconcileWithoutWaiting(t *testing.T) {
 	noHub(t)
 	cluster := &stubCluster{syncs: []v1alpha1.PoolSync{poolSync(metav1.ConditionTrue, "applied")}}
 	cluster.serve(t)
-	cloop(t, "fleet", "reconcile", "--cluster", "eu").want(t, 0, "Asked cluster eu to sync cloop-fleet/fleet now.\n", "")
+	cloop(t, "fleet", "reconcile", "--cluster", "eu").want(t, 0, "Asked cluster eu to sync cloop-fleet/fleet now.\n", unasked)
+	cloop(t, "fleet", "reconcile", "--cluster", "eu", "--hub=").want(t, 0, "Asked cluster eu to sync cloop-fleet/fleet now.\n", "")
 
 	cluster.syncs[0].Spec.Suspend, cluster.syncs[0].Spec.SuspendReason, cluster.patched = true, "the move to eu-2", ""
 	got := cloop(t, "fleet", "reconcile", "--cluster", "eu")

@@ -60,8 +60,11 @@ func readLogin() (*login, error) {
 }
 
 // fromLogin fills in what neither flags nor environment say, where they name no
-// other hub.
+// other hub; an empty --hub names none.
 func (o *options) fromLogin() (*login, error) {
+	if o.hubNamed && o.hub == "" {
+		return nil, nil
+	}
 	kept, err := readLogin()
 	if err != nil || kept == nil || o.hub != "" && strings.TrimSuffix(o.hub, "/") != strings.TrimSuffix(kept.URL, "/") {
 		return nil, err
@@ -78,8 +81,9 @@ func (a *app) newLoginCommand() *cobra.Command {
 		Short: "Keep a hub's address, pin and your token for the commands that follow",
 		Long: `Keep a hub's address, pin and your token, in a file that only you can read, for
 the commands that follow; --hub with another address, and --token-file, go before
-it. The token comes from --token-file or the environment, else from standard
-input. Commands of cloop fleet look at a hub only where one is named.`,
+it, and an empty --hub has a command of cloop fleet do without. The token comes
+from --token-file or the environment, else from standard input. cloop fleet diff
+asks a hub only where --hub or the environment names one.`,
 		Example: `  cloop login --hub https://cloop.example.com --hub-pin sha256:… --token-file -`,
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {

@@ -30,10 +30,10 @@ type options struct {
 	tokenFile string
 	// plainHTTP takes an http address of the hub.
 	plainHTTP bool
-	// tokenNamed says that the command line has --token-file.
-	tokenNamed bool
-	verbose    bool
-	output     []string
+	// hubNamed and tokenNamed say that the command line has --hub, --token-file.
+	hubNamed, tokenNamed bool
+	verbose              bool
+	output               []string
 }
 
 // Main runs one command line and returns the exit code of the process: 0, 1 or

@@ -10,7 +10,7 @@ import (
 )
 
 // surfaceFlags say which surfaces beside Git a fleet command looks at. The hub
-// is one of them when flags or environment name it.
+// is one of them when flags, environment or login name it.
 type surfaceFlags struct {
 	kubeconfig string
 	contexts   []string
@@ -46,6 +46,9 @@ func (a *app) reach(f surfaceFlags) (surfaces, error) {
 		found surfaces
 		err   error
 	)
+	if _, err := a.options.fromLogin(); err != nil {
+		return found, err
+	}
 	if a.options.hub != "" {
 		if found.hub, err = a.connect(); err != nil {
 			return found, err
@@ -70,7 +73,17 @@ func (a *app) reach(f surfaceFlags) (surfaces, error) {
 		found.clusters = append(found.clusters, reachedCluster{name: name, unnamed: name == config.Host, namespace: f.namespace, client: kinds})
 	}
 	if found.hub == nil && len(found.clusters) == 0 {
-		return found, errors.New("nothing to look at: name a hub with --hub, a cluster with --cluster, or both")
+		return found, errors.New("nothing to look at: name a hub with --hub, or log in at one with `cloop login`, a cluster with --cluster, or both")
 	}
 	return found, nil
+}
+
+// look is reach for a command whose answer is taken for the whole system's: it says
+// where no hub is asked, unless an empty --hub says so.
+func (a *app) look(f surfaceFlags) (surfaces, error) {
+	found, err := a.reach(f)
+	if err == nil && found.hub == nil && !a.options.hubNamed {
+		a.remark("note: no hub was asked: name one with --hub or %s, or log in with `cloop login`; --hub= says that there is none", envHub)
+	}
+	return found, err
 }

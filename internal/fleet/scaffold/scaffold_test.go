@@ -164,6 +164,7 @@ func TestNothingIsOverwritten(t *testing.T) {
 		}
 	}
 	check(os.WriteFile(filepath.Join(dir, "README.md"), []byte("mine\n"), 0o600))
+	check(os.WriteFile(filepath.Join(dir, ".gitlab-ci.yml"), []byte("mine\n"), 0o600))
 	check(os.WriteFile(filepath.Join(dir, "LICENSE"), []byte("mine\n"), 0o600))
 	check(os.Mkdir(filepath.Join(dir, "hub"), 0o755))
 	check(os.WriteFile(filepath.Join(dir, "hub/agents.yaml"), []byte("mine\n"), 0o600))
@@ -171,18 +172,30 @@ func TestNothingIsOverwritten(t *testing.T) {
 	if _, _, err = scaffold.Write(dir, files); !errors.As(err, &occupied) || !slices.Equal(occupied.Paths, []string{"hub/agents.yaml"}) {
 		t.Fatalf("written over a file: %v", err)
 	}
-	if entries, _ := os.ReadDir(dir); len(entries) != 3 {
+	if entries, _ := os.ReadDir(dir); len(entries) != 4 {
 		t.Errorf("a part was written: %v", entries)
 	}
 
 	check(os.Remove(filepath.Join(dir, "hub/agents.yaml")))
-	written, kept, err := scaffold.Write(dir, files)
+	written, beside, err := scaffold.Write(dir, files)
 	check(err)
-	if len(written) != len(files)-1 || !slices.Equal(kept, []string{"README.md"}) {
-		t.Errorf("wrote %d of %d, kept %v", len(written), len(files), kept)
+	if len(written) != len(files) || !maps.Equal(beside, map[string]string{"README.md": "FLEET.md", ".gitlab-ci.yml": ".gitlab/cloop.yml"}) {
+		t.Errorf("wrote %d of %d, beside %v", len(written), len(files), beside)
+	}
+	if ours, _ := os.ReadFile(filepath.Join(dir, ".gitlab/cloop.yml")); string(ours) != string(files[".gitlab-ci.yml"]) {
+		t.Errorf("the jobs are %q", ours)
 	}
 	if mine, _ := os.ReadFile(filepath.Join(dir, "README.md")); string(mine) != "mine\n" {
 		t.Errorf("README.md has %q", mine)
+	}
+}
+
+// A hook that only says "not found" is turned off, not mended.
+func TestTheHookSaysThatItNeedsCloop(t *testing.T) {
+	hook := exec.CommandContext(t.Context(), "/bin/sh", filepath.Join(written(t, options(nil)), ".githooks/pre-commit"))
+	hook.Env = []string{"PATH=" + t.TempDir()}
+	if said, err := hook.CombinedOutput(); err == nil || !strings.Contains(string(said), "cloop is not on the PATH") || strings.Contains(string(said), "not found") {
+		t.Errorf("%v: %s", err, said)
 	}
 }
 

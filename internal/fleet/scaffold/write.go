@@ -37,14 +37,24 @@ func (e *OccupiedError) Error() string {
 	return fmt.Sprintf("%s %s there already; nothing was written: name an empty directory, or move %s away", text, are, them)
 }
 
-// keeps are files that a new repository of a forge has, and that nothing
-// depends on: they stay as they are.
-var keeps = []string{"README.md"}
+// Files whose name nothing depends on, or that can name another.
+const (
+	Guide      = "README.md"
+	GitLabJobs = ".gitlab-ci.yml"
+	gitHubJobs = ".github/workflows/fleet.yaml"
+)
 
-// Write writes the files into a directory, which it makes where there is none,
-// and returns which it wrote and which it left as they were, in order. It writes
-// all that is to be written or, with an error, nothing.
-func Write(dir string, files map[string][]byte) (written, kept []string, err error) {
+// besides says under which name one of these is written where there is one already.
+var besides = map[string]string{
+	Guide:      "FLEET.md",
+	GitLabJobs: ".gitlab/cloop.yml",
+	gitHubJobs: ".github/workflows/cloop-fleet.yaml",
+}
+
+// Write writes the files into a directory, which it makes where there is none, and
+// returns which it wrote, in order, and which were there and stay as they were: name →
+// where ours is. It writes all or, with an error, nothing.
+func Write(dir string, files map[string][]byte) (written []string, beside map[string]string, err error) {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return nil, nil, fmt.Errorf("make the repository's directory: %w", err)
 	}
@@ -54,6 +64,7 @@ func Write(dir string, files map[string][]byte) (written, kept []string, err err
 		return nil, nil, fmt.Errorf("open the repository's directory: %w", err)
 	}
 	defer func() { err = errors.Join(err, root.Close()) }()
+	files, beside = stepAside(root, files)
 	names := slices.Sorted(maps.Keys(files))
 	if obstacles := obstacles(root, names); len(obstacles) > 0 {
 		return nil, nil, &OccupiedError{Paths: obstacles, NoDirectories: true}
@@ -63,8 +74,6 @@ func Write(dir string, files map[string][]byte) (written, kept []string, err err
 		switch _, err := root.Lstat(filepath.FromSlash(name)); {
 		case errors.Is(err, fs.ErrNotExist):
 			written = append(written, name)
-		case err == nil && slices.Contains(keeps, name):
-			kept = append(kept, name)
 		default:
 			occupied = append(occupied, name)
 		}
@@ -80,7 +89,21 @@ func Write(dir string, files map[string][]byte) (written, kept []string, err err
 			return nil, nil, errors.Join(fmt.Errorf("write %s: %w", name, err), undo(root, made))
 		}
 	}
-	return written, kept, nil
+	return written, beside, nil
+}
+
+// stepAside gives those of the files another name whose place is taken and who need
+// not have it.
+func stepAside(root *os.Root, files map[string][]byte) (placed map[string][]byte, beside map[string]string) {
+	placed, beside = maps.Clone(files), map[string]string{}
+	for name, other := range besides {
+		info, err := root.Lstat(filepath.FromSlash(name))
+		if content, ours := files[name]; ours && err == nil && !info.IsDir() {
+			delete(placed, name)
+			placed[other], beside[name] = content, other
+		}
+	}
+	return placed, beside
 }
 
 // obstacles are what is there and no directory where one of the files needs one.
