@@ -16,15 +16,14 @@ import (
 type created struct {
 	hubv1.CreatePoolResponse
 	// Install are the commands that install the controller: the namespace, the
-	// Secret, the Helm release. None for a hub that no controller would connect
-	// to; Note says then what to do.
+	// Secret, and the Helm release, or the kustomization where the hub serves no
+	// chart. None for a hub that no controller would connect to; Note says then
+	// what to do.
 	Install []string `json:"install"`
-	// Kustomize installs it from a checkout while the hub serves no chart.
-	Kustomize string `json:"kustomize,omitempty"`
-	Note      string `json:"note,omitempty"`
-	// pinned says that the hub is trusted by its pin alone, of which Helm knows
-	// nothing.
-	pinned bool
+	Note    string   `json:"note,omitempty"`
+	// helm says that there is a chart, pinned that the hub is trusted by its pin
+	// alone, of which Helm knows nothing.
+	helm, pinned bool
 }
 
 // persistenceFlags ask for a volume per project.
@@ -169,16 +168,18 @@ func (a *app) installation(out *created, request hubv1.CreatePoolRequest, place 
 	if request.Install != nil {
 		pool.Hints = *request.Install
 	}
-	out.pinned = hub.Pin != "" && hub.CAFile == ""
-	out.Install = []string{place.NamespaceCommand(), place.SecretCommand(credential), place.InstallCommand(hub, pool)}
-	if hub.Info.Chart != "" {
+	out.Install = []string{place.NamespaceCommand(), place.SecretCommand(credential)}
+	if out.helm = hub.Info.Chart != ""; out.helm {
+		out.pinned = hub.Pin != "" && hub.CAFile == ""
+		out.Install = append(out.Install, place.InstallCommand(hub, pool))
 		return nil
 	}
 	bundle, err := a.caBundle()
 	if err != nil {
 		return err
 	}
-	out.Kustomize, err = place.KustomizeCommand(hub, pool, string(bundle))
+	command, err := place.KustomizeCommand(hub, pool, string(bundle))
+	out.Install = append(out.Install, command)
 	return err
 }
 
@@ -191,19 +192,18 @@ func (c *created) print(w io.Writer, kept keptCredential) {
 		}
 		say(w, "\n%s\n", c.Note)
 	} else {
-		say(w, "Run these where kubectl and helm reach the cluster. The first two may be repeated; helm install\n")
-		say(w, "refuses to overwrite a release.\n%s\n", kept.note("second command"))
+		if c.helm {
+			say(w, "Run these where kubectl and helm reach the cluster. The first two may be repeated; helm install\nrefuses to overwrite a release.\n")
+		} else {
+			say(w, "Run these where kubectl reaches the cluster, the third in a checkout of cloop, with an image of your\nown for the controller and the runners: this hub serves no chart yet, and no image is published.\n")
+		}
+		say(w, "%s\n", kept.note("second command"))
 		for _, command := range c.Install {
 			say(w, "\n%s\n", verbatim(command))
 		}
 		if c.pinned {
 			say(w, "\nHelm knows no pins: where it does not trust the hub's certificate, add --ca-file with the certificate's file.\n")
 		}
-	}
-	if c.Kustomize != "" {
-		say(w, "\nThis hub serves no chart yet, and no image is published, so helm install has nothing to install.\n")
-		say(w, "Until then run this instead of it in a checkout of cloop, with an image of your own for the\n")
-		say(w, "controller and the runners:\n\n%s\n", verbatim(c.Kustomize))
 	}
 	say(w, "\nBind projects to pool:%s\n", c.Pool.ID)
 }

@@ -30,7 +30,8 @@ type shownPool struct {
 type upgrade struct {
 	Controller string `json:"controller"`
 	Build      string `json:"build"`
-	Command    string `json:"command"`
+	// Command is empty where the hub serves no chart.
+	Command string `json:"command,omitempty"`
 }
 
 func (a *app) newPoolShowCommand() *cobra.Command {
@@ -79,7 +80,11 @@ func (a *app) readPool(cmd *cobra.Command, hub *hubclient.Client, ref string) (*
 		// Where it is says more than where it was to be.
 		given.Namespace, _, _ = strings.Cut(c.ExecutorPool, "/")
 		if place := install.At(pool.Name, given, pool.Install); install.Behind(c.Build, out.Hub) && place.Check() == nil && seen.Check(pool.Name) == nil {
-			out.Upgrades = append(out.Upgrades, upgrade{c.Instance, c.Build, place.UpgradeCommand(seen)})
+			behind := upgrade{Controller: c.Instance, Build: c.Build}
+			if seen.Info.Chart != "" {
+				behind.Command = place.UpgradeCommand(seen)
+			}
+			out.Upgrades = append(out.Upgrades, behind)
 		}
 	}
 	return out, nil
@@ -190,6 +195,10 @@ func (p *shownPool) printUpgrades(w io.Writer) {
 		how = "Both have the tag edge, so name the hub's image by its digest:"
 	}
 	for _, u := range p.Upgrades {
+		if u.Command == "" {
+			say(w, "\nController %s is of build %s, the hub of %s: give its Deployment an image of that build.\n", dash(u.Controller), u.Build, p.Hub)
+			continue
+		}
 		say(w, "\nController %s is of build %s, the hub of %s. %s\n\n%s\n", dash(u.Controller), u.Build, p.Hub, how, verbatim(u.Command))
 	}
 }

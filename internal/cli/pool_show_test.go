@@ -63,26 +63,28 @@ func behind(builds ...string) hubv1.Pool {
 
 func TestPoolShowPrintsTheUpgradeOfAControllerThatIsBehind(t *testing.T) {
 	for name, test := range map[string]struct {
-		hub  string
-		pool hubv1.Pool
-		want string // empty: no upgrade
+		hub, chart string
+		pool       hubv1.Pool
+		want       string // empty: no upgrade
 	}{
-		"a release": {"0.0.8", behind("0.0.8", "0.0.7"), "" +
+		"a release": {"0.0.8", "/chart", behind("0.0.8", "0.0.7"), "" +
 			"\nController c-1 is of build 0.0.7, the hub of 0.0.8. It comes to the hub's with\n" +
 			"\nhelm upgrade gpu $HUB/charts/cloop-executor-controller.tgz \\\n" +
 			"  -n west1 --reuse-values \\\n" +
 			"  --set-string image.tag=0.0.8\n"},
-		"edge": {"edge-2", behind("edge-1"), "" +
+		"edge": {"edge-2", "/chart", behind("edge-1"), "" +
 			"\nController c-0 is of build edge-1, the hub of edge-2. Both have the tag edge, so name the hub's image by its digest:\n" +
 			"\nhelm upgrade gpu $HUB/charts/cloop-executor-controller.tgz \\\n" +
 			"  -n west0 --reuse-values \\\n" +
 			"  --set 'image.digest=sha256:…'\n"},
-		"none":               {"0.0.8", behind("0.0.8", "0.0.9", "edge-1"), ""},
-		"a hub without a id": {"edge", behind("edge-1"), ""},
+		"no chart": {"0.0.8", "", behind("0.0.7"), "" +
+			"\nController c-0 is of build 0.0.7, the hub of 0.0.8: give its Deployment an image of that build.\n"},
+		"none":               {"0.0.8", "/chart", behind("0.0.8", "0.0.9", "edge-1"), ""},
+		"a hub without a id": {"edge", "/chart", behind("edge-1"), ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			stubHub(t, map[string]any{
-				"GET /api/v1/hub": hubv1.HubInfo{Build: test.hub}, "GET /api/v1/pools/gpu": test.pool,
+				"GET /api/v1/hub": hubv1.HubInfo{Build: test.hub, Chart: test.chart}, "GET /api/v1/pools/gpu": test.pool,
 				"GET /api/v1/pools/p1/runners": map[string]any{"items": []hubv1.PoolRunner{}},
 			})
 			got := cloop(t, "executor", "pool", "show", "gpu")

@@ -153,7 +153,8 @@ func contested(was, now hubv1.PoolDefinition, request hubv1.UpdatePoolRequest) [
 func (a *app) showUpdated(cmd *cobra.Command, hub *hubclient.Client, pool hubv1.Pool, request hubv1.UpdatePoolRequest) error {
 	shown := struct {
 		hubv1.Pool
-		// Cluster is the command that changes the maximum in the cluster.
+		// Cluster is the command that changes the maximum in the cluster, where Helm
+		// may have installed the pool there.
 		Cluster string `json:"cluster,omitempty"`
 	}{Pool: pool}
 	if request.MaxRunners != nil {
@@ -161,16 +162,19 @@ func (a *app) showUpdated(cmd *cobra.Command, hub *hubclient.Client, pool hubv1.
 		if err != nil {
 			return err
 		}
-		if place := install.At(pool.Name, install.Place{}, pool.Install); place.Check() == nil && seen.Check(pool.Name) == nil {
+		if place := install.At(pool.Name, install.Place{}, pool.Install); seen.Info.Chart != "" && pool.Source == nil && place.Check() == nil && seen.Check(pool.Name) == nil {
 			shown.Cluster = place.MaximumCommand(seen, pool.MaxRunners)
 		}
 	}
 	return a.show(shown, func(w io.Writer) {
 		say(w, "Updated pool %s: at most %s.\n", pool.Name, count.Of(pool.MaxRunners, "runner"))
 		sayOverride(w, pool)
-		if shown.Cluster != "" {
+		switch {
+		case shown.Cluster != "":
 			say(w, "The lower of the hub's and the cluster's maximum counts. Change spec.maxRunners of an ExecutorPool\n")
 			say(w, "that is in Git there; one of a Helm release with\n\n%s\n", verbatim(shown.Cluster))
+		case request.MaxRunners != nil:
+			say(w, "The lower of the hub's and the cluster's maximum counts: that is spec.maxRunners of the ExecutorPool.\n")
 		}
 	})
 }

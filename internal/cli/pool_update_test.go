@@ -22,7 +22,8 @@ func TestPoolUpdateSendsOnlyWhatIsGiven(t *testing.T) {
 func TestPoolUpdatePrintsHowTheClusterFollows(t *testing.T) {
 	pool := gpu()
 	pool.Install = &hubv1.InstallHints{Namespace: "ml", Release: "runners"}
-	stubHub(t, map[string]any{"GET /api/v1/pools/gpu": pool, "PATCH /api/v1/pools/p1": pool})
+	chart := hubv1.HubInfo{Chart: "/charts/cloop-executor-controller.tgz"}
+	stubHub(t, map[string]any{"GET /api/v1/pools/gpu": pool, "PATCH /api/v1/pools/p1": pool, "GET /api/v1/hub": chart})
 	cloop(t, "executor", "pool", "update", "gpu", "--max-runners", "4").want(t, 0, inHub(`Updated pool gpu: at most 4 runners.
 The lower of the hub's and the cluster's maximum counts. Change spec.maxRunners of an ExecutorPool
 that is in Git there; one of a Helm release with
@@ -32,6 +33,14 @@ helm upgrade runners $HUB/charts/cloop-executor-controller.tgz \
   --set pool.maxRunners=4
 `), "")
 	cloop(t, "executor", "pool", "update", "gpu", "--owner", "").want(t, 0, "Updated pool gpu: at most 4 runners.\n", "")
+
+	// Helm has neither what is in Git nor anything of a hub without a chart.
+	const plain = "Updated pool gpu: at most 4 runners.\nThe lower of the hub's and the cluster's maximum counts: that is spec.maxRunners of the ExecutorPool.\n"
+	stubHub(t, map[string]any{"GET /api/v1/pools/gpu": pool, "PATCH /api/v1/pools/p1": pool, "GET /api/v1/hub": hubv1.HubInfo{}})
+	cloop(t, "executor", "pool", "update", "gpu", "--max-runners", "4").want(t, 0, plain, "")
+	pool.Source = agents().Source
+	stubHub(t, map[string]any{"GET /api/v1/pools/gpu": pool, "PATCH /api/v1/pools/p1": pool, "GET /api/v1/hub": chart})
+	cloop(t, "executor", "pool", "update", "gpu", "--max-runners", "4").want(t, 0, plain, "")
 }
 
 func TestPoolUpdateOverwritesNobodysChange(t *testing.T) {
