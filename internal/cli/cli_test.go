@@ -333,7 +333,7 @@ func TestFlagsBeatTheEnvironment(t *testing.T) {
 		says string
 	}{
 		"pin":             {map[string]string{"CLOOP_HUB_PIN": "sha256:AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA="}, []string{"--hub-pin", "$PIN"}, 0, ""},
-		"no pin":          {nil, []string{"--hub-pin="}, 2, "certificate"},
+		"no pin":          {nil, []string{"--hub-pin="}, 2, "hold to the hub's key with --hub-pin"},
 		"no certificates": {map[string]string{"CLOOP_HUB_CA_FILE": "/nowhere"}, []string{"--hub-ca-file="}, 0, ""},
 		"no hub":          {nil, []string{"--hub="}, 2, "no hub: name one"},
 		"no token":        {nil, []string{"--token-file="}, 2, "no token for the hub"},
@@ -365,7 +365,8 @@ func TestUnknownTokenIsNoAnswer(t *testing.T) {
 	stubHub(t, nil)
 	t.Setenv("CLOOP_TOKEN", "another")
 	cloop(t, "project", "list").want(t, 2, "",
-		"cloop: list projects: the token is not known: give a token that the hub knows with --token-file or CLOOP_TOKEN\n")
+		"cloop: list projects: the token is not known: log in again with `cloop login`, or name another token with --token-file or CLOOP_TOKEN; "+
+			"where every admin token is lost, `cloop hub reset-admin` makes one on the hub's machine\n")
 }
 
 func TestUnreachableHubIsNoAnswer(t *testing.T) {

@@ -31,7 +31,7 @@ func clusterConfig(kubeconfig, context string) (config *rest.Config, name string
 	case clientcmd.IsEmptyConfig(err):
 		return nil, "", errNoCluster
 	case err != nil && context != "":
-		return nil, "", fmt.Errorf("find the cluster of context %s: %w", context, err)
+		return nil, "", fmt.Errorf("find the cluster of context %s: %w: `kubectl config get-contexts` lists those that there are", context, err)
 	case err != nil:
 		return nil, "", fmt.Errorf("find the cluster: %w", err)
 	}

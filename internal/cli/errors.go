@@ -2,6 +2,7 @@ package cli
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"net/http"
@@ -52,6 +53,13 @@ type withAdvice struct{ error }
 
 func (w *withAdvice) Unwrap() error { return w.error }
 
+// trustHub is for a hub that shows a certificate which nobody vouches for, as one
+// does that makes its own.
+const trustHub = "hold to the hub's key with --hub-pin or " + envHubPin + " (`cloop hub pin` prints it: compare it with what the hub logged), or name the authority with --hub-ca-file"
+
+// anotherToken is for a person; the hub's own remedy is for whoever writes HTTP.
+const anotherToken = "log in again with `cloop login`, or name another token with --token-file or " + envToken + "; where every admin token is lost, `cloop hub reset-admin` makes one on the hub's machine"
+
 const checkHub = "check that --hub names the hub, that it runs and that this machine reaches it"
 
 // verdict is what an error means to whoever called cloop.
@@ -69,6 +77,8 @@ func verdictOf(err error) verdict {
 		problem *hubv1.Problem
 		ended   *interruption
 		advised *withAdvice
+
+		untrusted *tls.CertificateVerificationError
 	)
 	switch {
 	case errors.As(err, &code):
@@ -81,6 +91,8 @@ func verdictOf(err error) verdict {
 		return problemVerdict(problem, message)
 	case errors.Is(err, hubclient.ErrPinMismatch):
 		return verdict{message + ": compare --hub-pin with what the hub logged at its start", codeNoAnswer}
+	case errors.As(err, &untrusted):
+		return verdict{message + ": " + trustHub, codeNoAnswer}
 	case errors.As(err, &advised):
 		return verdict{message, codeNoAnswer}
 	case errors.Is(err, hubclient.ErrOutcomeUnknown):
@@ -97,10 +109,10 @@ func verdictOf(err error) verdict {
 func problemVerdict(problem *hubv1.Problem, message string) verdict {
 	switch problem.Status {
 	case http.StatusUnauthorized:
-		if problem.Remedy == "" {
-			message += ": give a token that the hub knows with --token-file or CLOOP_TOKEN"
+		if problem.Remedy != "" {
+			message = strings.Replace(message, ": "+oneLine(problem.Remedy), "", 1)
 		}
-		return verdict{message, codeNoAnswer}
+		return verdict{message + ": " + anotherToken, codeNoAnswer}
 	case http.StatusForbidden, http.StatusConflict, http.StatusGone, http.StatusPreconditionFailed, http.StatusPreconditionRequired,
 		http.StatusRequestEntityTooLarge, http.StatusUnprocessableEntity:
 		return verdict{message, codeNo}

@@ -136,7 +136,9 @@ func (a *app) newHubResetAdminCommand() *cobra.Command {
 	var o hub.Options
 	var databaseFile string
 	cmd := &cobra.Command{
-		Use:   "reset-admin --data-dir DIR",
+		Use: "reset-admin --data-dir DIR",
+		Example: `  cloop hub reset-admin --data-dir /var/lib/cloop --admin-token-file /etc/cloop/admin-token
+  cloop hub reset-admin --data-dir /var/lib/cloop --database-url-file /etc/cloop/database-url`,
 		Short: "Replace the tokens of user admin, at the hub's machine while the hub is stopped",
 		Long: `Replace the tokens of user admin by a new one and give the user the role admin
 back: for whoever has lost every token that may do so. The hub must be stopped,

@@ -77,9 +77,21 @@ func (a *app) newPoolEndOverrideCommand() *cobra.Command {
 		Short: "Have a pool as Git says again, before its override's time is up",
 		Args:  cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return a.changePool(cmd, args[0], "end the override of", func(hub *hubclient.Client) (hubv1.Pool, error) {
-				return hub.EndOverride(cmd.Context(), args[0])
-			}, "Pool %s is as Git says.\n")
+			hub, err := a.connect()
+			if err != nil {
+				return err
+			}
+			says := "Pool %s is as Git says.\n"
+			pool, err := hub.GetPool(cmd.Context(), args[0])
+			if err == nil && pool.Override == nil {
+				says = "Pool %s has no override, so nothing was changed.\n"
+			} else if err == nil {
+				pool, err = hub.EndOverride(cmd.Context(), pool.ID)
+			}
+			if err != nil {
+				return fmt.Errorf("end the override of pool %s: %w", args[0], err)
+			}
+			return a.show(pool, func(w io.Writer) { say(w, says, pool.Name) })
 		},
 	}
 }

@@ -51,8 +51,8 @@ func TestAnOverrideIsAskedFor(t *testing.T) {
 		_ = json.NewEncoder(w).Encode(overridden())
 	})
 	stubHub(t, map[string]any{
-		"GET /api/v1/pools/agents": agents(), "PATCH /api/v1/pools/p2": answer,
-		"DELETE /api/v1/pools/agents/cordon": answer, "DELETE /api/v1/pools/agents/override": answer, "POST /api/v1/pools/agents/release": answer,
+		"GET /api/v1/pools/agents": overridden(), "GET /api/v1/pools/gpu": gpu(), "PATCH /api/v1/pools/p2": answer,
+		"DELETE /api/v1/pools/agents/cordon": answer, "DELETE /api/v1/pools/p2/override": answer, "POST /api/v1/pools/agents/release": answer,
 	})
 	for _, c := range []struct {
 		arguments   []string
@@ -62,7 +62,7 @@ func TestAnOverrideIsAskedFor(t *testing.T) {
 		{[]string{"uncordon", "agents", "--override", "a fire"}, "DELETE /api/v1/pools/agents/cordon?for=8h0m0s&override=a+fire", "Uncordoned pool agents."},
 		{[]string{"uncordon", "agents"}, "DELETE /api/v1/pools/agents/cordon", "Uncordoned pool agents."},
 		{[]string{"release", "agents"}, "POST /api/v1/pools/agents/release", "Pool agents is no HubPool's."},
-		{[]string{"end-override", "agents"}, "DELETE /api/v1/pools/agents/override", "Pool agents is as Git says."},
+		{[]string{"end-override", "agents"}, "DELETE /api/v1/pools/p2/override", "Pool agents is as Git says."},
 	} {
 		asked = nil
 		got := cloop(t, append([]string{"executor", "pool"}, c.arguments...)...)
@@ -71,6 +71,7 @@ func TestAnOverrideIsAskedFor(t *testing.T) {
 		}
 	}
 	asked = nil
+	cloop(t, "executor", "pool", "end-override", "gpu").want(t, 0, "Pool gpu has no override, so nothing was changed.\n", "")
 	for _, arguments := range [][]string{{"--override", " "}, {"--for", "2h"}, {"--override", "x", "--for", "169h"}, {"--override", "x", "--for", "0s"}} {
 		for _, command := range [][]string{{"update", "agents", "--max-runners", "2"}, {"uncordon", "agents"}} {
 			got := cloop(t, append(append([]string{"executor", "pool"}, command...), arguments...)...)

@@ -131,7 +131,7 @@ func checkPath(kind Kind, name string) error {
 		}
 	}
 	if len(parts) < 2 || kind != GitLab && len(parts) != 2 {
-		return fmt.Errorf("%q names no repository of %s: it is owner/name", name, kind)
+		return fmt.Errorf("%q names no repository of %s: it is owner/name, as in the URL https://HOST/owner/name", name, kind)
 	}
 	return nil
 }

@@ -345,6 +345,10 @@ func TestStrangersLearnNothingFromAWebhook(t *testing.T) {
 			t.Errorf("%s: %d %s", name, code, answer)
 		}
 	}
+	// Whoever reads it looks after the forge and has no list of the hub's.
+	if !strings.Contains(unknown, "compare the address and the secret") || strings.Contains(unknown, "the list of") {
+		t.Errorf("it says %s", unknown)
+	}
 	f.finds(hubv1.FindingSyncsWebhooks, "give hub and forge the same secret")
 	if code, _ := f.send("fleet", good, bytes.Repeat([]byte{'x'}, 26<<20)); code != http.StatusRequestEntityTooLarge {
 		t.Errorf("26 MiB: %d", code)

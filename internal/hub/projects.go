@@ -7,6 +7,9 @@ import (
 	"cloop.dev/cloop/internal/hub/source"
 )
 
+// projectsDir is where, beside the clones of syncs, files of projects are fetched.
+const projectsDir = ".projects"
+
 // newSources makes what looks at projects' repositories.
 func newSources(o Options) (*source.Reader, error) {
 	certificates, err := o.Projects.certificates()
@@ -14,7 +17,7 @@ func newSources(o Options) (*source.Reader, error) {
 		return nil, err
 	}
 	reader, err := source.New(source.Options{
-		Dir: filepath.Join(o.DataDir, "git", ".projects"), Certificates: certificates, Hosts: o.Projects.Hosts, Clock: o.Clock,
+		Dir: filepath.Join(cloneDir(o), projectsDir), Certificates: certificates, Hosts: o.Projects.Hosts, Clock: o.Clock,
 	})
 	if err != nil {
 		return nil, fmt.Errorf("look at projects' repositories: %w", err)

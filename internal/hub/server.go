@@ -94,7 +94,7 @@ func ResetAdmin(ctx context.Context, o Options) error {
 		return err
 	}
 	if _, err := os.Stat(filepath.Join(o.DataDir, "hub.db")); o.DatabaseURL.Empty() && err != nil {
-		return fmt.Errorf("find the hub's database, give the hub's own --data-dir: %w", err)
+		return fmt.Errorf("find the hub's database, give the hub's own --data-dir, or --database-url-file where it uses PostgreSQL: %w", err)
 	}
 	unlock, err := lock(o.DataDir)
 	if err != nil {
@@ -258,7 +258,7 @@ func lock(dir string) (unlock func(), err error) {
 	}
 	unlock, err = filelock.Try(file)
 	if errors.Is(err, filelock.ErrHeld) {
-		err = fmt.Errorf("another hub uses %s: stop it, or give this one its own data directory", dir)
+		err = fmt.Errorf("a hub uses %s: stop it first; a second hub needs a data directory of its own", dir)
 	}
 	return unlock, err
 }

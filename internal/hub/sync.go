@@ -76,7 +76,7 @@ func cloneDir(o Options) string { return filepath.Join(o.DataDir, "git") }
 
 // sweepClones removes the clones of syncs that are not configured any more.
 func sweepClones(o Options) {
-	var keep []string
+	keep := []string{projectsDir}
 	for _, config := range o.Syncs {
 		keep = append(keep, config.Name)
 	}

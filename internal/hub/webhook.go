@@ -143,7 +143,10 @@ func (h *webhooks) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 			}
 			h.metrics.webhooks.WithLabelValues(at.sync, "refused").Inc()
 		}
-		refuse(w, problem.New(hubv1.CodeNotFound, "there is no such webhook, or the event is not signed with its secret"))
+		unknown := problem.New(hubv1.CodeNotFound, "there is no such webhook, or the event is not signed with its secret")
+		// Whoever reads it looks after the forge, and has no list of the hub's to look at.
+		unknown.Remedy = "compare the address and the secret that the forge has with the sync's webhook in the hub's configuration"
+		refuse(w, unknown)
 		return
 	}
 	at.tell(h.clock.Now(), nil)

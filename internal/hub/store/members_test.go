@@ -536,6 +536,7 @@ func TestADatabaseThatCannotBeOpenedSaysWhatToDo(t *testing.T) {
 		"no URL":          {"host=x password=hunter2", "not valid"},
 		"a broken URL":    {"postgres://u:hunter2@h:port/x", "not valid"},
 		"no server":       {"postgres://u:hunter2@127.0.0.1:1/x", "is the server up"},
+		"no TLS":          {strings.Replace(server.TCP(name), "sslmode=disable", "sslmode=require", 1), "turn `ssl` on"},
 		"no database":     {strings.Replace(server.TCP("nowhere"), "cloop@", "cloop:hunter2@", 1), "createdb"},
 		"no user":         {strings.Replace(url, "cloop@", "nobody:hunter2@", 1), "correct the user"},
 		"other encoding":  {server.URL(name + "_latin"), "ENCODING 'UTF8'"},

@@ -95,6 +95,8 @@ func sayPostgres(err error) error {
 		todo = "make the database with `createdb`, or correct its name in the URL"
 	case errors.As(err, &refused) && refused.Code == "42501":
 		todo = "the user must own the database, or be granted CREATE on its schema public"
+	case errors.As(err, &unreachable) && strings.Contains(err.Error(), "server refused TLS connection"):
+		todo = "turn `ssl` on in its postgresql.conf, or, on a network that you trust, say sslmode=disable in the database URL"
 	case errors.As(err, &unreachable):
 		todo = "is the server up, and are host and port of the database URL right?"
 	}
