@@ -127,7 +127,9 @@ func (r *Repository) followRemote(ctx context.Context, bare string) error {
 			return err
 		}
 	}
-	return nil
+	// What is compared with origin/main must have one.
+	_, err := r.git(ctx, "fetch", "--quiet", "origin")
+	return err
 }
 
 // Head returns the newest revision, 40 hex digits.

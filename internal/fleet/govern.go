@@ -322,16 +322,26 @@ func (c *checker) judgePolicy(ignores map[string][]*claim) {
 	if !blind {
 		c.judgeUnused(ignores[policy.RuleUnusedRule])
 	}
-	for _, claims := range ignores {
+	for rule, claims := range ignores {
 		for _, one := range claims {
 			switch {
 			case one.Expired(own.now):
 				c.findPolicy(one.Overdue())
 			case !one.used && !blind:
-				c.findPolicy(one.Unused())
+				c.findPolicy(one.Unused(c.fileBreaking(rule)))
 			}
 		}
 	}
+}
+
+// fileBreaking is the first file that a finding of the rule names; empty: none does.
+func (c *checker) fileBreaking(rule string) (first string) {
+	for i := range c.findings {
+		if found := &c.findings[i].problem; found.Rule == rule && found.File != "" && (first == "" || found.File < first) {
+			first = found.File
+		}
+	}
+	return first
 }
 
 // judgeUnused adds the repository's own rules that are about nothing, but for those

@@ -16,6 +16,7 @@ import (
 
 	"cloop.dev/cloop/internal/fleet"
 	"cloop.dev/cloop/internal/fleet/fleettest"
+	"cloop.dev/cloop/internal/fleet/policy"
 	"cloop.dev/cloop/schemas"
 )
 
@@ -116,6 +117,20 @@ func TestRulesAreTurnedOff(t *testing.T) {
 			}
 		})
 	}
+}
+
+// The file that has the value may be another than the overlay's, and then "remove it"
+// and the finding itself would contradict each other.
+func TestAnIgnoreOfTheWrongFileNamesTheRightOne(t *testing.T) {
+	report := checkOn(t, "2026-12-01", with(sound(), map[string]string{
+		"pools/base/gpu.yaml": strings.Replace(basePool, "maxRunners: 4", "maxRunners: 40", 1), ".cloop/config.yaml": ignoreAboveHub,
+	}))
+	for _, problem := range report.Problems {
+		if problem.Rule == policy.RuleUnusedIgnore && strings.Contains(problem.Message, "one names pools/base/gpu.yaml") {
+			return
+		}
+	}
+	t.Errorf("problems: %v", report.Problems)
 }
 
 // What no cluster gets may look like a fleet: the templates of a chart, and what

@@ -45,8 +45,13 @@ func (i *Ignore) Expired(now time.Time) bool {
 	return !i.Until.IsZero() && now.UTC().After(i.Until.AddDate(0, 0, 1).Add(-time.Nanosecond))
 }
 
-// Unused is the problem with an ignore that covered nothing.
-func (i *Ignore) Unused() schemas.Problem {
+// Unused is the problem with an ignore that covered nothing. elsewhere is a file that a
+// finding of its rule names; empty: there is none.
+func (i *Ignore) Unused(elsewhere string) schemas.Problem {
+	if !i.Comment && elsewhere != "" {
+		return i.problem(RuleUnusedIgnore, fmt.Sprintf("no finding of %s names a file of these paths; one names %s", i.Rule, elsewhere),
+			"name that file, which has the value that counts, or remove this")
+	}
 	return i.problem(RuleUnusedIgnore, fmt.Sprintf("nothing here breaks %s", i.Rule), "remove it, or move it to the line that it is meant for")
 }
 
