@@ -30,7 +30,7 @@ func (w *workspace) checkout(ctx context.Context, a hubv1.Assignment) (string, e
 		commit, err = w.fetchThoroughly(ctx, from)
 	}
 	if err != nil {
-		return "", fmt.Errorf("fetch %s of %s: %w", from.what(), from.remote, err)
+		return "", fmt.Errorf("fetch %s of %s: %w%s", from.what(), from.remote, err, fetchAdvice(err))
 	}
 	if err := w.remember(from); err != nil {
 		return "", err
@@ -130,6 +130,19 @@ func (w *workspace) fetchWithGit(ctx context.Context, from source) (string, erro
 		return "", fmt.Errorf("%w: %w", errNoRef, err)
 	}
 	return commit, w.write("HEAD", commit+"\n")
+}
+
+// fetchAdvice is what to do about a server that git cannot talk to, by git's words,
+// which are stable under LC_ALL=C; empty: nothing that is known.
+func fetchAdvice(err error) string {
+	said := err.Error()
+	switch {
+	case strings.Contains(said, "certificate verification failed"), strings.Contains(said, "SSL certificate problem"):
+		return ": add the authority of the Git server to hubCABundle of the ExecutorPool, which runners trust for Git too, or use an image that trusts it"
+	case strings.Contains(said, "could not read Username"), strings.Contains(said, "could not read Password"), strings.Contains(said, "Authentication failed"):
+		return ": the repository asks for a login, and runners have no credential for projects' repositories: let it be read without one, or correct the project's remote"
+	}
+	return ""
 }
 
 // noSuchRef reads git's words, which are stable under LC_ALL=C.

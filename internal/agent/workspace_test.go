@@ -186,7 +186,21 @@ func TestWhatAnEarlierRunClosedIsTakenAway(t *testing.T) {
 func TestAnUntrustedGitServerIsRefused(t *testing.T) {
 	r := testRepository(t)
 	_, _, err := checkedOut(t, "", hubv1.Assignment{Remote: r.url, Ref: "main"})
-	if err == nil || !strings.Contains(err.Error(), "certificate") {
-		t.Errorf("got %v, want an error about the certificate", err)
+	if err == nil || !strings.Contains(err.Error(), "certificate") || !strings.Contains(err.Error(), "hubCABundle of the ExecutorPool") {
+		t.Errorf("got %v, want an error about the certificate, and what to do", err)
+	}
+}
+
+func TestARepositoryThatAsksForALoginSaysSo(t *testing.T) {
+	r := testRepository(t)
+	server := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("WWW-Authenticate", `Basic realm="git"`)
+		w.WriteHeader(http.StatusUnauthorized)
+	}))
+	defer server.Close()
+	// Every test server has the same certificate.
+	_, _, err := checkedOut(t, r.caFile, hubv1.Assignment{Remote: server.URL + "/team/app.git", Ref: "main"})
+	if err == nil || !strings.Contains(err.Error(), "runners have no credential for projects' repositories") {
+		t.Errorf("got %v, want what to do", err)
 	}
 }

@@ -216,7 +216,7 @@ func (g *Git) unreachable(doing string, err error) error {
 		// go-git takes the names of the objects for broken ones, and quotes the line.
 		return sourceError(doing, g.url, errSHA256, "move it to one with `git init --object-format=sha1`; `cloop fleet check` takes either")
 	case strings.Contains(text, "x509:") || strings.Contains(text, "tls:"):
-		return sourceError(doing, g.url, err, "give the CA bundle that signed the server's certificate")
+		return sourceError(doing, g.url, err, "give the CA bundle that signed the server's certificate: caFile of the sync, or of projects, at the hub, ca.crt in the Secret of a PoolSync")
 	case strings.Contains(text, "proxyconnect ") || strings.Contains(text, http.StatusText(http.StatusProxyAuthRequired)):
 		return sourceError(doing, g.url, err, g.proxyHint)
 	case strings.Contains(text, "http redirect:"):

@@ -123,7 +123,8 @@ func TestRulesAreTurnedOff(t *testing.T) {
 // and the finding itself would contradict each other.
 func TestAnIgnoreOfTheWrongFileNamesTheRightOne(t *testing.T) {
 	report := checkOn(t, "2026-12-01", with(sound(), map[string]string{
-		"pools/base/gpu.yaml": strings.Replace(basePool, "maxRunners: 4", "maxRunners: 40", 1), ".cloop/config.yaml": ignoreAboveHub,
+		"clusters/eu/kustomization.yaml": "namespace: cloop-gpu\nresources: [../../pools/base]\n", "clusters/eu/larger.yaml": "",
+		"pools/base/gpu.yaml": strings.Replace(basePool, "4", "40", 1), ".cloop/config.yaml": ignoreAboveHub,
 	}))
 	for _, problem := range report.Problems {
 		if problem.Rule == policy.RuleUnusedIgnore && strings.Contains(problem.Message, "one names pools/base/gpu.yaml") {
