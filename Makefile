@@ -29,6 +29,7 @@ test: ## Run every test with the race detector, and say where the time went
 
 .PHONY: build
 build: ## Build bin/cloop
+	@echo "building $(BIN): a minute or two the first time"
 	@CGO_ENABLED=0 $(GO) build -ldflags '$(LDFLAGS)' -o $(BIN) ./cmd/cloop
 
 .PHONY: generate
