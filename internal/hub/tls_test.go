@@ -70,7 +70,7 @@ func TestTheCertificateIsKeptAndTrustedByPinOrBundle(t *testing.T) {
 func TestASecondHubIsKeptOffTheData(t *testing.T) {
 	r := serve(t, nil)
 	err := hub.Run(r.ctx(), hub.Options{Addr: "127.0.0.1:0", DataDir: filepath.Join(r.dir, "hub")})
-	if err == nil || !strings.Contains(err.Error(), "another hub") {
+	if err == nil || !strings.Contains(err.Error(), "a hub uses") {
 		t.Fatalf("a second hub on the same data: %v", err)
 	}
 }
