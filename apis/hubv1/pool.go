@@ -269,6 +269,10 @@ type DefinePoolRequest struct {
 	Cordon *CordonRequest `json:"cordon,omitempty"`
 	// Provenance has the HubPool's ClusterOwner as its Sync.
 	Provenance Provenance `json:"provenance"`
+	// MovedFrom is the pool's name until now, as the HubPool of that name in the same
+	// namespace defined it: the pool is renamed and keeps its id. Empty, or of what the
+	// hub does not have so, it means nothing.
+	MovedFrom string `json:"movedFrom,omitempty" maxLength:"63" doc:"The pool's name until now, where another HubPool of the same namespace had it under that one."`
 }
 
 // CordonRequest cordons a pool.

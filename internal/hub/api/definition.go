@@ -110,6 +110,7 @@ func (s *server) definePool(ctx context.Context, in *struct {
 	if err != nil {
 		return nil, problem.New(hubv1.CodeInvalid, "%v", err)
 	}
+	found.MovedFrom = in.Body.MovedFrom
 	return poolAnswer(s.Store.Define(ctx, actorOf(ctx), found))
 }
 

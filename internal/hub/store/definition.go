@@ -239,7 +239,7 @@ func (tx *Tx) disown(actor string, pool poolRow, reason string) error {
 }
 
 // Define makes one pool what a HubPool of a cluster says, as a sync's documents do
-// and within the ceiling of the caller's token. The pool that it returns is not what
+// and within the ceiling of the caller's token, also one that has another name yet. The pool that it returns is not what
 // the document says while it drains, where somebody revoked it by hand, and while it
 // is overridden.
 func (s *Store) Define(ctx context.Context, actor string, d PoolDocument) (hubv1.Pool, error) {
@@ -247,17 +247,52 @@ func (s *Store) Define(ctx context.Context, actor string, d PoolDocument) (hubv1
 		if err := tx.permits(hubv1.Ceiling{}, d); err != nil {
 			return err
 		}
-		pool, found, err := first(context.Background(), tx, scanPool, selectPools+" WHERE p.name = ?", d.Name)
-		if err != nil {
+		p := &commitPart{commit: &commit{by: committer{actor: actor, owner: d.Source.Sync}}, tx: tx, pools: map[string]poolRow{}}
+		if err := p.read([]string{d.Name}); err != nil {
 			return err
 		}
-		return tx.applyDocument(committer{actor: actor, owner: d.Source.Sync}, hubv1.Ceiling{}, d, pool, found, &Applied{})
+		if err := p.inherit(d); err != nil {
+			return err
+		}
+		pool, found := p.pools[d.Name]
+		return tx.applyDocument(p.by, hubv1.Ceiling{}, d, pool, found, &p.out)
 	})
 	if err != nil {
 		return hubv1.Pool{}, err
 	}
 	pool, _, err := s.GetPool(ctx, d.Name)
 	return pool, err
+}
+
+// inherit gives the pool of the HubPool that a document of a cluster says it was, in
+// its namespace, the document's name. That the HubPool is gone, or going, is for the
+// cluster to know.
+func (p *commitPart) inherit(d PoolDocument) error {
+	cluster, namespace, _, _ := d.Source.Cluster()
+	if pool, mine := p.owned(d.Name); d.MovedFrom == "" || mine && pool.State == hubv1.PoolActive {
+		return nil // a rename that is over
+	}
+	if err := p.read([]string{d.MovedFrom}); err != nil {
+		return err
+	}
+	was, found := p.pools[d.MovedFrom]
+	if !found || was.State != hubv1.PoolActive || was.Source == nil || was.Source.Sync != hubv1.ClusterOwner(cluster, namespace, d.MovedFrom) {
+		return nil
+	}
+	if caller := p.tx.caller; caller != nil && !access.Sees(caller.Ceiling(), was.Name) {
+		return nil
+	}
+	if err := p.tx.reaches(was); err != nil {
+		return err
+	}
+	// The new HubPool has it from here on, and what Git says with it.
+	source := *was.Source
+	source.Sync = p.by.owner
+	if err := p.tx.setSource(was.ID, &source); err != nil {
+		return err
+	}
+	was.Source = &source
+	return p.rename(was, d.Name)
 }
 
 // Undefine carries out the deletion policy of a pool whose HubPool in a cluster is

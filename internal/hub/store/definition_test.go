@@ -316,6 +316,72 @@ func testAPoolIsRenamed(t *testing.T) {
 	}
 }
 
+func TestAPoolOfAClusterIsRenamed(t *testing.T) { both(t, testAPoolOfAClusterIsRenamed) }
+
+// A HubPool that says that it was another one of its namespace has that one's pool,
+// and nobody else's.
+func testAPoolOfAClusterIsRenamed(t *testing.T) {
+	w := newWorld(t, 1)
+	who, _ := caller(t, w.s, root(t, w.s), hubv1.CreateTokenRequest{Name: "fleet", Scopes: []hubv1.Permission{hubv1.PermissionExecutorManage}, Ceiling: &hubv1.Ceiling{Names: []string{"g*", "new*"}, MaxRunners: 5}})
+	ctx, me := store.WithCaller(background, who), who.Actor()
+	owner := func(name string) string { return hubv1.ClusterOwner("c1", "fleet", name) }
+	moved := func(name, from string) store.PoolDocument {
+		d := written(owner(name), name, 2, "Revoke")
+		d.MovedFrom = from
+		return d
+	}
+	must(t)(w.s.Define(background, admin, written(owner("gpu"), "gpu", 4, "Revoke")))
+	must(t)(w.s.OverridePool(background, admin, "gpu", 0, hubv1.UpdatePoolRequest{MaxRunners: new(int32(9))}, aside))
+	run := w.run(t)
+
+	// A name that is taken is nobody's new one, and the pool stays under its own.
+	must(t)(w.s.CreatePool(background, admin, "", hubv1.CreatePoolRequest{Name: "goes", PoolDefinition: hubv1.PoolDefinition{MaxRunners: 1}}))
+	must(t)(w.s.RevokePool(background, admin, "goes"))
+	if err := errOf(w.s.Define(ctx, me, moved("goes", "gpu"))); codeOf(err) != hubv1.CodePoolExists {
+		t.Errorf("under the name of a revoked pool: %v", err)
+	}
+	if err := errOf(w.s.Define(ctx, me, moved("beyond", "gpu"))); codeOf(err) != hubv1.CodeForbidden {
+		t.Errorf("beyond the ceiling: %v", err)
+	}
+	for range 2 { // the annotation stays
+		pool, err := w.s.Define(ctx, me, moved("new", "gpu"))
+		if err != nil || pool.ID != w.pool.ID || pool.Name != "new" || pool.MaxRunners != 2 || pool.Override != nil || pool.Source.Sync != owner("new") {
+			t.Fatalf("renamed, the pool is %+v, %v", pool, err)
+		}
+	}
+	if _, _, err := w.s.GetPool(background, "gpu"); codeOf(err) != hubv1.CodeNotFound || w.get(t, run.ID).State != hubv1.RunQueued {
+		t.Error("the run that waited is settled, or the old name is still there")
+	}
+	must(t)(w.s.Mint(background, w.credential, "key-0001"))
+	if actions := w.audited(t, w.pool.ID, store.ActionPoolRename); len(actions) != 1 {
+		t.Errorf("the audit trail has %v", actions)
+	}
+	// The old HubPool has nothing there any more.
+	if pool, err := w.s.Undefine(background, admin, "new", owner("gpu")); err != nil || pool.State != hubv1.PoolActive {
+		t.Errorf("the old HubPool goes: %+v, %v", pool, err)
+	}
+
+	// What is another's, or hidden, or going, is no rename.
+	must(t)(w.s.Define(background, admin, written(hubv1.ClusterOwner("c1", "other", "g1"), "g1", 1, "Revoke")))
+	w.apply(t, "fleet", written("fleet", "g2", 1, "Revoke"))
+	must(t)(w.s.Define(background, admin, written(owner("hidden"), "hidden", 1, "Revoke")))
+	must(t)(w.s.Define(background, admin, written(owner("g4"), "g4", 1, "Revoke")))
+	must(t)(w.s.RevokePool(background, admin, "g4"))
+	for i, from := range []string{"g1", "g2", "hidden", "g4", "nowhere"} {
+		before := ""
+		if pool, _, err := w.s.GetPool(background, from); err == nil {
+			before = pool.ID
+		}
+		pool, err := w.s.Define(ctx, me, moved(fmt.Sprintf("new-%d", i), from))
+		if err != nil || pool.ID == before {
+			t.Errorf("from %s: %+v, %v", from, pool, err)
+		}
+	}
+	for _, name := range []string{"g1", "g2", "hidden", "g4"} {
+		w.poolOf(t, name)
+	}
+}
+
 func TestAHubPoolOfAClusterDefinesAPool(t *testing.T) { both(t, testAHubPoolOfAClusterDefinesAPool) }
 
 func testAHubPoolOfAClusterDefinesAPool(t *testing.T) {
