@@ -159,7 +159,7 @@ type hubPoolStep struct {
 func (r *hubPoolReconciler) ladder(p *hubPoolPass) []hubPoolStep {
 	switch {
 	case p.pool.DeletionTimestamp != nil:
-		return []hubPoolStep{{"orphan", r.orphan}, {"connect", r.connect}, {"look", r.look}, {"withdraw", r.withdraw}}
+		return []hubPoolStep{{"orphan", r.orphan}, {"connect", r.connect}, {"look", r.look}, {"bequeath", r.bequeath}, {"withdraw", r.withdraw}}
 	case p.pool.Spec.Hub == nil:
 		return []hubPoolStep{{"leave", r.leave}}
 	case fleet.ToObserve(p.pool):

@@ -13,6 +13,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"cloop.dev/cloop/apis/hubv1"
@@ -167,10 +168,12 @@ func (p *hubPoolPass) secretKey() client.ObjectKey {
 
 func (p *hubPoolPass) secretName() string { return p.secretKey().String() }
 
-// credentialOf is the value of the label that makes a Secret the HubPool's.
-func (p *hubPoolPass) credentialOf() string {
-	return podspec.LabelValue(p.pool.Namespace + "." + p.pool.Name)
+// credentialOf is the value of the label that makes a Secret a HubPool's.
+func credentialOf(pool types.NamespacedName) string {
+	return podspec.LabelValue(pool.Namespace + "." + pool.Name)
 }
+
+func (p *hubPoolPass) credentialOf() string { return credentialOf(p.name()) }
 
 // readKept reads the Secret that the credential is for.
 func (r *hubPoolReconciler) readKept(ctx context.Context, p *hubPoolPass) (keptCredential, *stageError) {
@@ -181,6 +184,10 @@ func (r *hubPoolReconciler) readKept(ctx context.Context, p *hubPoolPass) (keptC
 	}
 	if err != nil {
 		return keptCredential{}, transient(v1alpha1.ReasonCredentialUnwritten, fmt.Errorf("read the Secret %s: %w", p.secretName(), err))
+	}
+	object, failure := r.inheritSecret(ctx, p, object)
+	if failure != nil {
+		return keptCredential{}, failure
 	}
 	if object.Labels[v1alpha1.LabelCredentialOf] != p.credentialOf() {
 		return keptCredential{}, stalled(v1alpha1.ReasonCredentialNotOurs, fmt.Errorf("the Secret %s is there already and was not made for this HubPool, so nothing is written into it", p.secretName()))

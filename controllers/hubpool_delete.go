@@ -71,6 +71,9 @@ func (r *hubPoolReconciler) letPoolGo(ctx context.Context, p *hubPoolPass) *stag
 // it has. The pool of one that is only compared stays as it is, and so does the
 // credential of one that is another's by now.
 func (r *hubPoolReconciler) withdraw(ctx context.Context, p *hubPoolPass) *stageError {
+	if p.waits != "" {
+		return nil // for the one that has the pool next
+	}
 	policy, do := p.pool.Spec.DeletionPolicy, r.undefine
 	if fleet.ToObserve(p.pool) {
 		policy, do = v1alpha1.DeletionOrphan, r.letPoolGo

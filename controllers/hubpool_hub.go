@@ -452,10 +452,13 @@ func lasting(pool *hubv1.Pool) hubv1.Pool {
 	return kept
 }
 
-func (h *managedHub) notify(ctx context.Context) {
-	object := &v1alpha1.HubPool{ObjectMeta: metav1.ObjectMeta{Namespace: h.name.Namespace, Name: h.name.Name}}
+func (h *managedHub) notify(ctx context.Context) { h.hubs.tell(ctx, h.name) }
+
+// tell has a HubPool looked at.
+func (h *managementHubs) tell(ctx context.Context, name types.NamespacedName) {
+	object := &v1alpha1.HubPool{ObjectMeta: metav1.ObjectMeta{Namespace: name.Namespace, Name: name.Name}}
 	select {
-	case h.hubs.changed <- event.GenericEvent{Object: object}:
+	case h.changed <- event.GenericEvent{Object: object}:
 	case <-ctx.Done():
 	}
 }

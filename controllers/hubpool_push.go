@@ -8,6 +8,7 @@ import (
 	"sync"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"cloop.dev/cloop/apis/hubv1"
@@ -52,13 +53,17 @@ type pushAnswer struct {
 	revision int64
 }
 
-// owner is what the hub knows the HubPool by.
-func (r *hubPoolReconciler) owner(ctx context.Context, p *hubPoolPass) (string, *stageError) {
+// ownerOf is what the hub knows a HubPool by.
+func (r *hubPoolReconciler) ownerOf(ctx context.Context, pool types.NamespacedName) (string, *stageError) {
 	cluster, err := r.cluster.get(ctx, r.live)
 	if err != nil {
 		return "", transient(v1alpha1.ReasonApplyFailed, err)
 	}
-	return hubv1.ClusterOwner(cluster, p.pool.Namespace, p.pool.Name), nil
+	return hubv1.ClusterOwner(cluster, pool.Namespace, pool.Name), nil
+}
+
+func (r *hubPoolReconciler) owner(ctx context.Context, p *hubPoolPass) (string, *stageError) {
+	return r.ownerOf(ctx, p.name())
 }
 
 // definition is what the hub is to be told.
@@ -107,6 +112,9 @@ func (r *hubPoolReconciler) push(ctx context.Context, p *hubPoolPass) *stageErro
 	if !p.asked() && !toPush(request, key, p.have, p.memory.answered) {
 		return r.pushed(p)
 	}
+	if request.MovedFrom, err = r.inherits(ctx, p, request.Provenance.Sync); err != nil {
+		return err
+	}
 	have, failure := p.hub.definePool(ctx, p.pool.Name, request)
 	if problemCode(failure) == hubv1.CodeNotFound {
 		return transient(v1alpha1.ReasonHubTooOld, fmt.Errorf("the hub %s does not take definitions from clusters", p.pool.Spec.Hub.URL))
@@ -120,6 +128,11 @@ func (r *hubPoolReconciler) push(ctx context.Context, p *hubPoolPass) *stageErro
 	p.memory.answered = pushAnswer{key, have.Revision}
 	p.have = &have
 	p.hub.watch(p.pool.Name)
+	if request.MovedFrom != "" {
+		from, _ := predecessor(p.pool)
+		p.log(ctx, "renames a pool at its hub", "from", from.Name, "hub", p.url())
+		r.hubs.tell(ctx, from)
+	}
 	return r.pushed(p)
 }
 

@@ -95,6 +95,7 @@ const (
 	ReasonTokenRefused        Reason = "TokenRefused"
 	ReasonDefinitionRefused   Reason = "DefinitionRefused"
 	ReasonHubSyncOwns         Reason = "HubSyncOwns"
+	ReasonRenameWaits         Reason = "RenameWaits"
 	ReasonPoolRevoked         Reason = "PoolRevoked"
 	ReasonCredentialNotOurs   Reason = "CredentialNotOurs"
 	ReasonCredentialUnwritten Reason = "CredentialUnwritten"
@@ -172,6 +173,7 @@ var remedies = map[Reason]string{
 	ReasonTokenRefused:         "put a token into the Secret that spec.hub.tokenSecretRef names which has not ended, may use executor.read and executor.manage, and whose ceiling the pool is within",
 	ReasonDefinitionRefused:    "change the fields that the hub names, or have the token's ceiling widened",
 	ReasonHubSyncOwns:          "keep the pool in one of the two places, and take it out of the other",
+	ReasonRenameWaits:          "take the HubPool of the old name out of Git; for a new pool beside the old one take the annotation cloop.dev/moved-from out",
 	ReasonPoolRevoked:          "nothing, if it was meant; to have the pool made again, change its definition in Git",
 	ReasonCredentialNotOurs:    "name another Secret in spec.credential.secretRef, or delete the one that is there if nobody needs it",
 	ReasonCredentialUnwritten:  "create the namespace that spec.credential.secretRef names, and bind the ClusterRole cloop-fleet-credential-writer there to the fleet controller's account",

@@ -361,16 +361,25 @@ func TestTheNamespaceOfAHubPoolMeansNothing(t *testing.T) {
 		return o
 	}
 	const revoke, pushed = "{maxRunners: 3, deletionPolicy: Revoke}", "{maxRunners: 3, deletionPolicy: Revoke, hub: {url: 'https://h'}}"
-	moved := pool("big", "b", revoke)
-	moved.SetAnnotations(map[string]string{"cloop.dev/moved-from": "gpu"})
+	renamed := func(namespace, fields string) *unstructured.Unstructured {
+		o := pool("big", namespace, fields)
+		o.SetAnnotations(map[string]string{"cloop.dev/moved-from": "a/gpu"})
+		return o
+	}
 	for name, test := range map[string]struct {
 		was, now []*unstructured.Unstructured
 		want     string
 	}{
-		"another":      {[]*unstructured.Unstructured{pool("gpu", "a", revoke)}, []*unstructured.Unstructured{pool("gpu", "b", revoke)}, "gpu changed neutral /metadata/namespace"},
-		"one":          {[]*unstructured.Unstructured{pool("gpu", "", revoke)}, []*unstructured.Unstructured{pool("gpu", "b", revoke)}, "gpu changed neutral /metadata/namespace"},
-		"none":         {[]*unstructured.Unstructured{pool("gpu", "a", revoke)}, []*unstructured.Unstructured{pool("gpu", "", "{maxRunners: 4, deletionPolicy: Revoke}")}, "gpu changed raise /metadata/namespace /spec/maxRunners"},
-		"renamed":      {[]*unstructured.Unstructured{pool("gpu", "a", revoke)}, []*unstructured.Unstructured{moved}, "big renamed neutral /metadata/annotations/cloop.dev~1moved-from"},
+		"another": {[]*unstructured.Unstructured{pool("gpu", "a", revoke)}, []*unstructured.Unstructured{pool("gpu", "b", revoke)}, "gpu changed neutral /metadata/namespace"},
+		"one":     {[]*unstructured.Unstructured{pool("gpu", "", revoke)}, []*unstructured.Unstructured{pool("gpu", "b", revoke)}, "gpu changed neutral /metadata/namespace"},
+		"none":    {[]*unstructured.Unstructured{pool("gpu", "a", revoke)}, []*unstructured.Unstructured{pool("gpu", "", "{maxRunners: 4, deletionPolicy: Revoke}")}, "gpu changed raise /metadata/namespace /spec/maxRunners"},
+		"renamed": {[]*unstructured.Unstructured{pool("gpu", "a", revoke)}, []*unstructured.Unstructured{renamed("b", revoke)}, "big renamed neutral /metadata/annotations/cloop.dev~1moved-from"},
+		"renamed in a cluster": {[]*unstructured.Unstructured{pool("gpu", "a", pushed)}, []*unstructured.Unstructured{renamed("a", pushed)},
+			"big renamed neutral /metadata/annotations/cloop.dev~1moved-from"},
+		"renamed in a cluster, to another namespace": {[]*unstructured.Unstructured{pool("gpu", "a", pushed)}, []*unstructured.Unstructured{renamed("b", pushed)},
+			"big renamed destructive /metadata/annotations/cloop.dev~1moved-from"},
+		"renamed in a cluster, to another hub": {[]*unstructured.Unstructured{pool("gpu", "a", pushed)}, []*unstructured.Unstructured{renamed("a", strings.ReplaceAll(pushed, "//h", "//i"))},
+			"big renamed destructive /metadata/annotations/cloop.dev~1moved-from /spec/hub/url"},
 		"of a cluster": {[]*unstructured.Unstructured{pool("gpu", "a", pushed)}, []*unstructured.Unstructured{pool("gpu", "b", pushed)}, "gpu removed destructive; gpu added raise"},
 		"twice":        {[]*unstructured.Unstructured{pool("gpu", "a", revoke), pool("gpu", "b", revoke)}, []*unstructured.Unstructured{pool("gpu", "c", revoke)}, "gpu removed destructive; gpu removed destructive; gpu added raise"},
 	} {

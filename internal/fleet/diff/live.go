@@ -8,6 +8,7 @@ import (
 
 	"cloop.dev/cloop/apis/hubv1"
 	"cloop.dev/cloop/apis/v1alpha1"
+	"cloop.dev/cloop/internal/fleet"
 	"cloop.dev/cloop/schemas"
 )
 
@@ -159,9 +160,21 @@ func (h hubHalf) changed(half *Object, pool string, found *hubv1.Pool) hubHalf {
 func goes(o *Object) bool { return o.Change == Removed || o.Change == Renamed && !o.keepsPool() }
 
 // keepsPool says whether a HubPool has a new name and the hub keeps its pool: one that
-// is pushed from a cluster is another object there, and another pool.
+// the hub reads, or that a cluster pushes, from the same namespace and to the same hub.
 func (o *Object) keepsPool() bool {
-	return o.Kind == v1alpha1.HubPoolKind && o.Change == Renamed && hubReads(o.before) && hubReads(o.after)
+	switch {
+	case o.Kind != v1alpha1.HubPoolKind || o.Change != Renamed || hubReads(o.before) != hubReads(o.after):
+		return false
+	case hubReads(o.after):
+		return true
+	}
+	return o.before.GetNamespace() == o.after.GetNamespace() && pushedTo(o.before) == pushedTo(o.after) && !fleet.ToObserve(o.after)
+}
+
+// pushedTo is the hub that a HubPool is pushed to.
+func pushedTo(pool *item) string {
+	to, _, _ := unstructured.NestedString(pool.Object, "spec", "hub", "url")
+	return fleet.HubAddress(to)
 }
 
 func revokes(half *Object) bool {
