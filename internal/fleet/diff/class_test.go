@@ -197,6 +197,7 @@ func TestClassesOfFields(t *testing.T) {
 		{"the same path", sync, "path: ./a", "path: a/", "/spec/path", diff.Neutral},
 		{"another path, nothing pruned", sync, "{path: ./a, prune: false}", "{path: ./b, prune: false}", "/spec/path", diff.Raise},
 		{"the same repository", sync, "source: {git: {url: 'https://a/f.git'}}", "source: {git: {url: 'https://A:443/f/'}}", "/spec/source/git/url", diff.Neutral},
+		{"the same repository over ssh", sync, "source: {git: {url: 'https://a/f.git'}}", "source: {git: {url: 'ssh://git@a/f.git'}}", "/spec/source/git/url", diff.Neutral},
 		{"another branch", sync, "source: {git: {url: 'https://a', ref: {branch: main}}}", "source: {git: {url: 'https://a', ref: {branch: prod}}}", "/spec/source/git/ref/branch", diff.Destructive},
 		{"the branch that it is by default", sync, "source: {git: {url: 'https://a'}}", "source: {git: {url: 'https://a', ref: {branch: main}}}", "/spec/source/git/ref/branch", diff.Neutral},
 		{"a branch that a tag hides", sync, "source: {git: {url: 'https://a', ref: {tag: v1, branch: main}}}", "source: {git: {url: 'https://a', ref: {tag: v1, branch: prod}}}", "/spec/source/git/ref/branch", diff.Neutral},

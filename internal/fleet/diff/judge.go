@@ -133,7 +133,11 @@ func pathOf(sync *unstructured.Unstructured) string {
 }
 
 func gitURLOf(sync *unstructured.Unstructured) string {
-	return strings.TrimSuffix(fleet.HubAddress(field(sync, "source", "git", "url")), ".git")
+	address := field(sync, "source", "git", "url")
+	if address == "" {
+		return ""
+	}
+	return fleet.RepositoryOf(address)
 }
 
 // refOf is what of a repository is followed: the first that is set, or else
