@@ -52,6 +52,9 @@ func (c *checker) absentPaths(b *builder) {
 // remotes are the repositories that this one is a clone of, as far as its own
 // directory tells.
 func (b *builder) remotes() map[string]bool {
+	if b.cloneOf != nil {
+		return b.cloneOf.remotes()
+	}
 	data, err := readBounded(b.root, ".git/config")
 	if err != nil {
 		return nil

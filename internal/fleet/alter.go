@@ -84,12 +84,13 @@ func isEmpty(value any) bool {
 
 // field is where the object has a field of a Kustomization.
 func (a *alteration) field(path string) string {
+	found, longest := path, -1
 	for field, written := range a.written {
-		if rest, ok := strings.CutPrefix(path, "spec."+field); ok && (rest == "" || strings.ContainsAny(rest[:1], ".[")) {
-			return written + rest
+		if rest, ok := strings.CutPrefix(path, "spec."+field); ok && (rest == "" || strings.ContainsAny(rest[:1], ".[")) && len(field) > longest {
+			found, longest = written+rest, len(field)
 		}
 	}
-	return path
+	return found
 }
 
 // place is where the Kustomization says something.
@@ -98,7 +99,8 @@ func (a *alteration) place(format string, args ...any) placed {
 	return placed{file: at.File, line: int32(at.Line), column: int32(at.Column)} //nolint:gosec // files are bounded
 }
 
-// components are the directories, relative to the repository, that it adds to a path.
+// components are the directories, and files of patches, relative to the repository, that
+// it adds to a path.
 func (a *alteration) components(dir string) (all []string) {
 	if a == nil {
 		return nil
@@ -106,6 +108,13 @@ func (a *alteration) components(dir string) (all []string) {
 	names, _, _ := unstructured.NestedStringSlice(a.spec, "components")
 	for _, name := range names {
 		all = append(all, path.Join(dir, name))
+	}
+	patches, _, _ := unstructured.NestedSlice(a.spec, "patches")
+	for _, entry := range patches {
+		fields, _ := entry.(map[string]any)
+		if name, _ := fields["path"].(string); name != "" {
+			all = append(all, path.Join(dir, name))
+		}
 	}
 	return all
 }

@@ -4,11 +4,17 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
+	"maps"
+	"path"
 	"regexp"
+	"slices"
 	"strings"
 
 	"github.com/gobwas/glob"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"cloop.dev/cloop/internal/printable"
+	"cloop.dev/cloop/schemas"
 )
 
 // argoAppliers are the paths that an Application of Argo CD has applied. The paths of
@@ -42,20 +48,31 @@ func (o *renderedObject) argoApplier(others []applier, in string, source map[str
 	if where == "" {
 		return others
 	}
-	a := applier{name: describe(o.Object), in: in, path: WithinRepository(where), url: textAt(at, "repoURL")}
+	a := applier{name: describe(o.Object), place: o.defined(), in: in, path: WithinRepository(where), url: textAt(at, "repoURL")}
 	for _, tool := range []string{"helm", "plugin", "chart"} {
 		a.chart = a.chart || !isEmpty(source[tool])
 	}
 	recurse, _, _ := unstructured.NestedBool(source, "directory", "recurse")
 	a.directory = &argoDirectory{recurse: recurse, include: textAt(at, "directory", "include"), exclude: textAt(at, "directory", "exclude")}
-	a.alteration = o.argoAlteration(source, path)
+	a.alteration, a.unknown = o.argoAlteration(source, path)
+	for i := range a.unknown {
+		a.digest += a.unknown[i].Message
+	}
 	return append(others, a)
 }
 
 // argoAlteration is what a source of an Application changes by its kustomize, as a
-// Kustomization of Flux would say it; nil: nothing.
-func (o *renderedObject) argoAlteration(source map[string]any, path string) *alteration {
+// Kustomization of Flux would say it; nil: nothing. Fields of an ApplicationSet with a
+// part that its generators give are unknown.
+func (o *renderedObject) argoAlteration(source map[string]any, path string) (altered *alteration, unknown []schemas.Problem) {
 	fields, _, _ := unstructured.NestedMap(source, "kustomize")
+	for _, name := range slices.Sorted(maps.Keys(fields)) {
+		if o.Object.GetKind() == "ApplicationSet" && speaksOf(fields[name], "{{") {
+			text, _ := json.Marshal(fields[name])
+			unknown = append(unknown, o.locate(o.about(RuleUnrendered, path+".kustomize."+name, "what this changes is not applied to what is checked: its generators say what "+printable.Clip(string(text), maxQuoted)+" is")))
+			delete(fields, name)
+		}
+	}
 	a := &alteration{spec: map[string]any{}, written: map[string]string{"path": path + ".path"}}
 	set := func(as string, value any, written string) {
 		if !isEmpty(value) {
@@ -80,13 +97,13 @@ func (o *renderedObject) argoAlteration(source map[string]any, path string) *alt
 	}
 	set("commonMetadata", common, "commonLabels")
 	if len(a.spec) == 0 {
-		return nil
+		return nil, unknown
 	}
 	a.by = o.unfolded()
 	// What comes from JSON always encodes.
 	text, _ := json.Marshal(a.spec)
 	a.digest = string(text)
-	return a
+	return a, unknown
 }
 
 // image is how Argo CD and `kustomize edit set image` write one: NAME=NEW:TAG, and NEW,
@@ -137,7 +154,12 @@ func (d *argoDirectory) has(dir, file string) bool {
 // takes says whether a file is taken for documents: Argo CD passes over YAML that looks
 // like none.
 func (d *argoDirectory) takes(data []byte) bool {
-	return d == nil || bytes.Contains(data, []byte("apiVersion:")) && bytes.Contains(data, []byte("kind:")) && bytes.Contains(data, []byte("metadata:"))
+	return d == nil || ourDocument.Match(data) || bytes.Contains(data, []byte("apiVersion")) && bytes.Contains(data, []byte("kind")) && bytes.Contains(data, []byte("metadata"))
+}
+
+// reads says whether a file is of a kind that may have documents.
+func (d *argoDirectory) reads(file string) bool {
+	return isYAML(file) || d != nil && strings.EqualFold(path.Ext(file), ".json")
 }
 
 // directoryOf is how a plain path is read that several may apply: all of it is where

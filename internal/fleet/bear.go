@@ -22,7 +22,7 @@ func (b *builder) bearRemote(ctx context.Context, at string, who applicant, out 
 	if err != nil {
 		return err
 	}
-	if s.reaches(at, map[string]bool{}, ourDocument.Match) || who == anybody && !s.oursApart(path.Dir(at)) {
+	if b.mayBeOurs(root{path: at, kustomization: s.kustomizations[at]}) || who == anybody && !s.oursApart(path.Dir(at)) {
 		return nil
 	}
 	for i := range out.problems {

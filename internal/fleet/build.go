@@ -199,6 +199,8 @@ type builder struct {
 	given *Variables
 	// applied: see appliers; nil until somebody asks.
 	applied *[]applier
+	// cloneOf knows which repository this is a copy of; nil: this one.
+	cloneOf *builder
 	// sources: "KIND NAMESPACE/NAME" of a source of Flux → the repository that it
 	// fetches; empty where two say different things.
 	sources map[string]string

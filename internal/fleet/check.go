@@ -141,6 +141,9 @@ func (o Checking) Check(ctx context.Context, root string, paths ...string) (*Rep
 		o.Clock = clock.RealClock{}
 	}
 	c.governed(ctx, b, o.Clock, len(paths) == 0)
+	if o.Base != nil {
+		o.Base.b.cloneOf = b
+	}
 	c.government.base = &baseline{renderer: o.Base, now: map[string]bool{}}
 	for _, at := range roots {
 		c.government.base.now[at.path] = true

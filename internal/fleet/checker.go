@@ -74,7 +74,7 @@ func (c *checker) root(ctx context.Context, b *builder, at root) error {
 	if c.omit(b, at, variant{}) {
 		return nil
 	}
-	if c.appliers != nil && slices.ContainsFunc(*c.appliers, func(a applier) bool { return a.applies(at.path) && a.alters() != nil }) {
+	if c.appliers != nil && slices.ContainsFunc(*c.appliers, func(a applier) bool { return a.applies(at.path) && (a.alters() != nil || len(a.unknown) > 0) }) {
 		return c.each(ctx, b, at, func(v variant) error {
 			if at.kustomization == "" && v.of.alters() == nil {
 				return c.plainRoot(ctx, b, at, v)
@@ -125,6 +125,9 @@ func (c *checker) each(ctx context.Context, b *builder, at root, check func(vari
 		return err
 	}
 	for _, v := range variants(appliers, at.path, c.variables) {
+		if v.of != nil && len(v.of.unknown) > 0 {
+			c.lost = true // nobody knows what its objects are called
+		}
 		if c.omit(b, at, v) {
 			continue
 		}
@@ -330,7 +333,7 @@ func (r *rootChecker) end() {
 	r.spent.end(r.report.Judged > 0)
 	r.spans = append(r.spans, [2]int{r.before, len(r.findings)})
 	r.report.Failed, r.report.Pools = anyError(r.findings[r.before:]), len(r.named)
-	r.report.found = len(r.findings) > r.before
+	r.report.found = r.report.found || len(r.findings) > r.before
 	maps.Copy(r.checker.named, r.named)
 	r.ours[r.path] = r.ours[r.path] || r.report.Judged > 0
 	r.keepSyncs()

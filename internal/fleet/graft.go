@@ -183,13 +183,19 @@ func (g *graft) lists(b *builder, dir string) {
 			node := &yaml.Node{Kind: yaml.MappingNode, Tag: "!!map"}
 			g.from[node] = origin{placed: at}
 			text, isText := fields["patch"].(string)
-			if !isText {
+			if file, _ := fields["path"].(string); file != "" && text == "" {
+				// Argo CD's may be in a file beside the kustomization.
+				inside := g.a.place("%s.path", name)
+				node.Content = append(node.Content, g.scalar("path", inside, false), g.scalar(file, inside, false))
+			} else if !isText {
 				// Operations, as the old field has them.
 				operations, _ := json.Marshal(fields["patch"])
 				text = string(operations)
 			}
 			inside := g.a.place("%s.patch", name)
-			node.Content = append(node.Content, g.scalar("patch", inside, false), g.scalar(text, inside, true))
+			if len(node.Content) == 0 {
+				node.Content = append(node.Content, g.scalar("patch", inside, false), g.scalar(text, inside, true))
+			}
 			if target, ok := fields["target"]; ok {
 				inside = g.a.place("%s.target", name)
 				node.Content = append(node.Content, g.scalar("target", inside, false), g.value(target, inside))

@@ -16,7 +16,7 @@ const maxParents = 8
 // their variables, and what a Kustomization of Flux changes by fields of its own.
 // What applies an applier is one itself, so it is done until nothing changes any more.
 func (b *builder) inherited(ctx context.Context, found []applier) ([]applier, error) {
-	h := &heritage{b: b, rendered: map[string][]renderedObject{}, in: map[placed]string{}}
+	h := &heritage{b: b, rendered: map[string][]renderedObject{}, in: map[placed][]string{}}
 	for _, a := range found {
 		at := slices.IndexFunc(h.units, func(u unit) bool { return u.in == a.in })
 		if at < 0 {
@@ -24,9 +24,7 @@ func (b *builder) inherited(ctx context.Context, found []applier) ([]applier, er
 			h.units = append(h.units, unit{in: a.in})
 		}
 		h.units[at].appliers = append(h.units[at].appliers, a)
-		if a.object != nil {
-			h.in[placed{file: a.object.File, line: int32(a.object.Line)}] = a.in //nolint:gosec // files are bounded
-		}
+		h.in[a.place] = append(h.in[a.place], a.in)
 	}
 	now := found
 	for range maxParents {
@@ -53,8 +51,8 @@ type heritage struct {
 	b *builder
 	// units with their appliers as they are by themselves.
 	units []unit
-	// in: where an applier is written → its unit.
-	in map[placed]string
+	// in: where an applier is written → its units.
+	in map[placed][]string
 	// rendered: directory and what alters it → the appliers of it, variables and all.
 	rendered map[string][]renderedObject
 }
@@ -90,24 +88,18 @@ func (h *heritage) generation(ctx context.Context, parents []applier) (next []ap
 			inherits = true
 			switch {
 			case p.alters() != nil:
-				key := p.name + "\x00" + p.alteration.digest + "\x00" + p.variables.Digest() + "\x00" + p.path
-				if p.plain && whole[key] {
-					continue
-				}
-				whole[key] = true
-				objects, sound, err := h.altered(ctx, u.in, p)
+				objects, err := h.altered(ctx, u.in, p)
 				if err != nil {
 					return nil, err
 				}
-				if sound {
-					add(h.children(objects, u.in, p)...)
-					continue
-				}
-				add(u.appliers...) // the root's problems are told of it
+				key := p.name + "\x00" + p.alteration.digest + "\x00" + p.variables.Digest() + "\x00" + p.path
+				add(h.children(objects, u, p, !whole[key])...)
+				whole[key] = true
+				add(u.but(objects)...)
 			case p.variables != nil:
 				for k := range u.appliers {
 					if o := u.appliers[k].object; o != nil {
-						add(h.children([]renderedObject{*o}, u.in, p)...)
+						add(h.children([]renderedObject{*o}, u, p, false)...)
 					} else {
 						add(u.appliers[k])
 					}
@@ -125,41 +117,61 @@ func (h *heritage) generation(ctx context.Context, parents []applier) (next []ap
 	return next, nil
 }
 
-// altered are the appliers of a root as its parent alters it; not sound where that
-// cannot be rendered. A plain directory is rendered as a whole.
-func (h *heritage) altered(ctx context.Context, in string, p *applier) (found []renderedObject, sound bool, err error) {
-	dir, file := in, h.b.surveyed.kustomizations[in]
+// but are the appliers of a unit that are not among objects: what cannot be rendered,
+// which is told of the root, is as it is by itself.
+func (u *unit) but(objects []renderedObject) (left []applier) {
+	rendered := map[placed]bool{}
+	for i := range objects {
+		rendered[objects[i].defined()] = true
+	}
+	for _, a := range u.appliers {
+		if !rendered[a.place] {
+			left = append(left, a)
+		}
+	}
+	return left
+}
+
+// defined is where an object is written.
+func (o *renderedObject) defined() placed {
+	return placed{file: o.File, line: int32(o.Line)} //nolint:gosec // files are bounded
+}
+
+// altered are the appliers of a root as its parent alters it, as far as it can be
+// rendered. A plain directory is rendered as a whole.
+func (h *heritage) altered(ctx context.Context, in string, p *applier) (found []renderedObject, err error) {
+	at := root{path: in, kustomization: h.b.surveyed.kustomizations[in]}
 	if p.plain {
-		dir, file = p.path, ""
+		at = root{path: p.path, applied: true, directory: p.directory}
 	}
-	key := dir + "\x00" + p.alteration.digest
+	key := at.path + "\x00" + p.alteration.digest
 	if known, ok := h.rendered[key]; ok {
-		return known, known != nil, nil
+		return known, nil
 	}
-	out, err := h.b.as(ctx, root{path: dir, kustomization: file, applied: true}, p)
+	out, err := h.b.as(ctx, at, p)
 	if err != nil {
-		return nil, false, err
+		return nil, err
 	}
-	if len(out.problems) == 0 {
-		found = []renderedObject{}
-		for i := range out.objects {
-			if o := &out.objects[i]; len(o.applier(nil, in)) > 0 {
-				found = append(found, *o)
-			}
+	for i := range out.objects {
+		if o := &out.objects[i]; len(o.applier(nil, in)) > 0 {
+			found = append(found, *o)
 		}
 	}
 	h.rendered[key] = found
-	return found, found != nil, nil
+	return found, nil
 }
 
-// children are the appliers that objects are with the variables of their parent.
-func (h *heritage) children(objects []renderedObject, in string, p *applier) (found []applier) {
+// children are the appliers that objects are with the variables of their parent: those
+// that a unit defines and, with all, those that no unit does.
+func (h *heritage) children(objects []renderedObject, u *unit, p *applier, all bool) (found []applier) {
 	for i := range objects {
 		o := objects[i]
-		at := in
-		if defines, ok := h.in[placed{file: o.File, line: int32(o.Line)}]; ok { //nolint:gosec // files are bounded
-			at = defines
-		} else if p.plain {
+		units := h.in[o.defined()]
+		if !slices.Contains(units, u.in) && (!all || len(units) > 0) {
+			continue
+		}
+		at := u.in
+		if p.plain && len(units) == 0 {
 			at = p.path
 		}
 		if p.variables != nil {

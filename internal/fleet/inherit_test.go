@@ -64,6 +64,13 @@ func TestAnAppliersParentsCount(t *testing.T) {
 			[]string{"schema boot/b.yaml:10:63 spec.maxRunners"}},
 		"a PoolSync": {map[string]string{"boot/all.yaml": sync("all", "./syncs", "ENV: prod"), "syncs/a.yaml": sync("a", "./apps/${ENV}", "MAX: lots"),
 			"apps/prod/gpu.yaml": pool, "apps/prod/kustomization.yaml": "resources: [gpu.yaml]\n"}, []string{"schema syncs/a.yaml:7:23 spec.maxRunners"}},
+		"two clusters of one base": {map[string]string{"base/apps.yaml": kustomizationOf("apps", "./apps/${ENV}", gives("${MOST}")), "base/kustomization.yaml": "resources: [apps.yaml]\n",
+			"clusters/prod/kustomization.yaml": "resources: [../../base]\n", "clusters/test/kustomization.yaml": "resources: [../../base]\n",
+			"boot/k.yaml":        kustomizationOf("prod", "./clusters/prod", "  postBuild: {substitute: {ENV: prod, MOST: '\"7\"'}}\n") + "---\n" + kustomizationOf("test", "./clusters/test", "  postBuild: {substitute: {ENV: test, MOST: lots}}\n"),
+			"apps/prod/gpu.yaml": pool, "apps/prod/kustomization.yaml": "resources: [gpu.yaml]\n", "apps/test/gpu.yaml": strings.Replace(pool, "name: gpu", "name: other", 1), "apps/test/kustomization.yaml": "resources: [gpu.yaml]\n"},
+			[]string{"schema boot/k.yaml:15:39 spec.maxRunners"}},
+		"a remote base beside it": {with(below(toKustomizations(give), kustomizationOf("apps", "./apps/prod", "")), map[string]string{"clusters/eu/mon/kustomization.yaml": "resources: [https://example.com/a.yaml]\n"}), []string{"remote-reference clusters/eu/mon/kustomization.yaml:1:13"}},
+		"a remote base of Flux's": {with(below("  prune: true\n", kustomizationOf("apps", "./apps/prod", gives("7"))), map[string]string{"clusters/eu/mon/kustomization.yaml": "resources: [https://example.com/a.yaml]\n"}), []string{"remote-reference clusters/eu/mon/kustomization.yaml:1:13"}},
 		"metadata in common has no variables": {map[string]string{"flux/eu.yaml": kustomizationOf("eu", "./apps", "  commonMetadata: {annotations: {note: '${NONE}', kustomize.toolkit.fluxcd.io/substitute: disabled}}\n"+gives("lots")),
 			"apps/gpu.yaml": pool, "apps/kustomization.yaml": "resources: [gpu.yaml]\n"}, []string{"schema flux/eu.yaml:8:28 spec.maxRunners"}},
 	} {
@@ -78,6 +85,9 @@ func TestAnAppliersParentsCount(t *testing.T) {
 			}
 			if !slices.Equal(got, test.want) && len(got)+len(test.want) > 0 {
 				t.Errorf("%q, want %q: %v", got, test.want, report.Problems)
+			}
+			if strings.HasPrefix(name, "a remote") && report.Failed() {
+				t.Errorf("it is an error: %v", report.Problems)
 			}
 		})
 	}
@@ -145,14 +155,21 @@ func TestWhatAnApplicationApplies(t *testing.T) {
 		files       map[string]string
 		want        []string
 	}{
-		"a chart":                    {"", map[string]string{"apps/eu/Chart.yaml": "name: web\n", "apps/eu/values.yaml": "a: b\n", "apps/eu/templates/a.yaml": "{{ if }}\n", "gpu/gpu.yaml": basePool}, nil},
-		"a chart by its settings":    {"    helm: {valueFiles: [values.yaml]}\n", map[string]string{"apps/eu/templates/a.yaml": "apiVersion: v1\nkind: {{ . }}\nmetadata: {}\n", "gpu/gpu.yaml": basePool}, nil},
-		"what is excluded":           {"", map[string]string{"apps/eu/a.yaml": wrong, ".cloop/config.yaml": "exclude:\n- paths: [apps]\n  reason: another team's\n"}, nil},
-		"what is no document":        {"", values, nil},
-		"what lies below":            {"", map[string]string{"apps/eu/gpu.yaml": basePool, "apps/eu/below/a.yaml": wrong}, nil},
-		"what lies below, asked":     {"    directory: {recurse: true}\n", map[string]string{"apps/eu/gpu.yaml": basePool, "apps/eu/below/a.yaml": wrong}, []string{"schema apps/eu/below/a.yaml:10:3 spec.maxRunners"}},
-		"an excluded file":           {"    directory: {recurse: true, exclude: '{*.skip.yaml,x.yaml}'}\n", map[string]string{"apps/eu/gpu.yaml": basePool, "apps/eu/below/a.skip.yaml": wrong, "apps/eu/x.yaml": wrong}, nil},
-		"included files":             {"    directory: {include: 'g*.yaml'}\n", map[string]string{"apps/eu/gpu.yaml": basePool, "apps/eu/a.yaml": wrong}, nil},
+		"a chart":                 {"", map[string]string{"apps/eu/Chart.yaml": "name: web\n", "apps/eu/values.yaml": "a: b\n", "apps/eu/templates/a.yaml": "{{ if }}\n", "gpu/gpu.yaml": basePool}, nil},
+		"a chart by its settings": {"    helm: {valueFiles: [values.yaml]}\n", map[string]string{"apps/eu/templates/a.yaml": "apiVersion: v1\nkind: {{ . }}\nmetadata: {}\n", "gpu/gpu.yaml": basePool}, nil},
+		"what is excluded":        {"", map[string]string{"apps/eu/a.yaml": wrong, ".cloop/config.yaml": "exclude:\n- paths: [apps]\n  reason: another team's\n"}, nil},
+		"what is no document":     {"", values, nil},
+		"what lies below":         {"", map[string]string{"apps/eu/gpu.yaml": basePool, "apps/eu/below/a.yaml": wrong}, []string{"schema apps/eu/below/a.yaml:10:3 spec.maxRunners"}},
+		"what lies below, asked":  {"    directory: {recurse: true}\n", map[string]string{"apps/eu/gpu.yaml": basePool, "apps/eu/below/a.yaml": wrong}, []string{"schema apps/eu/below/a.yaml:10:3 spec.maxRunners"}},
+		"an excluded file":        {"    directory: {recurse: true, exclude: '{*.skip.yaml,x.yaml}'}\n", map[string]string{"apps/eu/gpu.yaml": basePool, "apps/eu/below/a.skip.yaml": wrong, "apps/eu/x.yaml": wrong}, nil},
+		"included files":          {"    directory: {include: 'g*.yaml'}\n", map[string]string{"apps/eu/gpu.yaml": basePool, "apps/eu/a.yaml": wrong}, nil},
+		"overlays below":          {"", map[string]string{"apps/eu/app.yaml": "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: a}\n", "apps/eu/a/gpu.yaml": wrong, "apps/eu/a/kustomization.yaml": "resources: [gpu.yaml]\n"}, []string{"schema apps/eu/a/gpu.yaml:10:3 spec.maxRunners"}},
+		"a file of JSON":          {"", map[string]string{"apps/eu/gpu.json": `{"apiVersion": "cloop.dev/v1alpha1", "kind": "ExecutorPool", "metadata": {"name": "gpu"}, "spec": {"hubURL": "https://cloop.example.com", "poolCredentialSecretRef": {"name": "a"}, "maxRunners": "lots"}}`}, []string{"schema apps/eu/gpu.json:1:181 spec.maxRunners"}},
+		"a kind that is misspelt": {"", map[string]string{"apps/eu/gpu.yaml": strings.Replace(basePool, "kind:", "kid:", 1)}, []string{"type-meta apps/eu/gpu.yaml:2:1 kind"}},
+		"jsonnet alone":           {"", map[string]string{"apps/eu/a.jsonnet": "{}\n"}, nil},
+		"a patch in a file":       {"    kustomize:\n      patches:\n      - path: more.yaml\n        target: {kind: ExecutorPool}\n", with(overlay("gpu"), map[string]string{"apps/eu/more.yaml": "- {op: replace, path: /spec/maxRunners, value: lots}\n"}), []string{"schema apps/eu/more.yaml:1:3 spec.maxRunners"}},
+		"an ApplicationSet": {"", with(overlay("eu-gpu"), map[string]string{"sync.yaml": "apiVersion: argoproj.io/v1alpha1\nkind: ApplicationSet\nmetadata: {name: eu, namespace: argocd}\nspec:\n  generators: [{clusters: {}}]\n  template:\n    spec:\n      source:\n        repoURL: https://git.example.com/fleet.git\n        path: apps/eu\n        kustomize:\n          namePrefix: '{{.name}}-'\n"}),
+			[]string{"unrendered sync.yaml:12:11 spec.template.spec.source.kustomize.namePrefix"}},
 		"a prefix":                   {"    kustomize: {namePrefix: eu-}\n", overlay("eu-gpu"), nil},
 		"a namespace":                {"    kustomize:\n      namespace: Pools\n", overlay("gpu"), []string{"metadata sync.yaml:9:7 metadata.namespace"}},
 		"labels":                     {"    kustomize:\n      commonLabels:\n        team: a b\n", overlay("gpu"), []string{"metadata sync.yaml:10:9 metadata.labels"}},

@@ -105,7 +105,7 @@ func (b *builder) walk(ctx context.Context, at root, visit walker) error {
 		if entry.IsDir() {
 			return b.plainDirectory(at, file, entry, visit)
 		}
-		if file != at.path && !isYAML(file) || !at.directory.has(at.path, file) {
+		if file != at.path && !at.directory.reads(file) || !at.directory.has(at.path, file) {
 			return nil
 		}
 		if !utf8.ValidString(file) {
@@ -241,6 +241,9 @@ func (r *rootChecker) plain(ctx context.Context, b *builder, at root) error {
 		directory: func(dir, kustomization string) error {
 			inner, err := b.taken(ctx, dir, kustomization)
 			if err == nil {
+				err = b.bearRemote(ctx, dir, r.applicant, inner)
+			}
+			if err == nil {
 				undecided = undecided || !r.decided && inner.hasVariables()
 				put(next(), r.judgeAll(inner))
 			}
@@ -257,6 +260,8 @@ func (r *rootChecker) plain(ctx context.Context, b *builder, at root) error {
 	if err := end.ended(ctx, at.path, err); err != nil {
 		return err
 	}
+	// Argo CD may make something else than documents of what lies there.
+	r.report.found = at.directory != nil
 	r.broken(end.problems)
 	r.lose(len(end.problems) > 0)
 	for _, part := range parts {

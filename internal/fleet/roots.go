@@ -34,6 +34,10 @@ func NewRenderer(dir string, given *Variables) (*Renderer, error) {
 // Track has only what Git tracks read. It comes before anything is rendered.
 func (r *Renderer) Track(tracked *Tracked) { r.b.gate.tracked = tracked }
 
+// CopyOf says that the directory is of the repository of another, such as a revision of
+// it without Git's own directory. It comes before anything is rendered.
+func (r *Renderer) CopyOf(other *Renderer) { r.b.cloneOf = other.b }
+
 // Close ends it.
 func (r *Renderer) Close() { r.b.close() }
 

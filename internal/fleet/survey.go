@@ -48,6 +48,8 @@ type survey struct {
 	// covered are the other YAML files, and plugins those that configure one.
 	covered []string
 	plugins map[string]bool
+	// flat are directories that somebody applies without what lies below.
+	flat map[string]bool
 	// problems with what could not be searched.
 	problems []schemas.Problem
 	visited  int
@@ -367,6 +369,7 @@ func (s *survey) roots(ctx context.Context, top string) ([]root, error) {
 // are a root.
 func (s *survey) plainRoots(ctx context.Context, top string) ([]root, error) {
 	mixed := map[string]bool{".": true, "clusters": true}
+	maps.Copy(mixed, s.flat)
 	for _, dir := range s.order {
 		for above := dir; above != top && above != "."; {
 			above = path.Dir(above)
@@ -463,6 +466,10 @@ func (b *builder) expand(ctx context.Context, paths []string) (roots []root, pro
 				return nil, nil, err
 			}
 			s.dissolve(appliers)
+			s.flat = map[string]bool{}
+			for i := range appliers {
+				s.flat[appliers[i].path] = appliers[i].plain && directoryOf(appliers, appliers[i].path).flat()
+			}
 			if found, err = s.roots(ctx, clean); err != nil {
 				return nil, nil, err
 			}

@@ -22,8 +22,9 @@ import (
 type applier struct {
 	// name is the object's, and in is the root or plain file that has it.
 	name, in string
-	// object is nil of Argo CD's.
+	// object is nil of Argo CD's. place is where it is written.
 	object *renderedObject
+	place  placed
 	// sync tells a PoolSync from the others.
 	sync bool
 	// path is cleaned, and relative to the repository's root.
@@ -46,10 +47,11 @@ type applier struct {
 	variables *Variables
 	// alteration is what it changes by fields of its own; nil: nothing. See alters.
 	// unrendered are those fields where they are not applied here, and digest is equal
-	// where they say the same.
-	alteration *alteration
-	unrendered []schemas.Problem
-	digest     string
+	// where they say the same. unknown are those of unrendered that depend on what is
+	// not in the repository.
+	alteration          *alteration
+	unrendered, unknown []schemas.Problem
+	digest              string
 }
 
 // alters is what it changes of what its path renders by fields of its own, as far as
@@ -111,8 +113,8 @@ func (b *builder) plainPaths(found []applier) {
 			_, noChart := b.root.Stat(path.Join(a.path, "Chart.yaml"))
 			a.plain = !a.chart && noChart != nil
 		}
-		if a.alteration != nil && a.alters() == nil {
-			a.unrendered, a.digest = a.alteration.unrendered(), a.alteration.digest
+		if a.unrendered = a.unknown; a.alteration != nil && a.alters() == nil {
+			a.unrendered, a.digest = slices.Concat(a.unknown, a.alteration.unrendered()), a.digest+a.alteration.digest
 		}
 	}
 }
@@ -236,7 +238,7 @@ func (o *renderedObject) applier(others []applier, in string) []applier {
 	}
 	where, _, _ := unstructured.NestedString(obj.Object, "spec", "path")
 	self := *o
-	found := applier{name: describe(obj), object: &self, in: in, path: WithinRepository(where), sync: isKind(obj, v1alpha1.PoolSyncKind), facts: o.syncFacts()}
+	found := applier{name: describe(obj), object: &self, place: o.defined(), in: in, path: WithinRepository(where), sync: isKind(obj, v1alpha1.PoolSyncKind), facts: o.syncFacts()}
 	found.source, found.url = found.facts.sync.source, found.facts.sync.url
 	if !found.sync {
 		found.alteration = o.alterationOf()
@@ -407,7 +409,7 @@ func (b *builder) together(roots []root, appliers []applier, top string) []root 
 			case r.path == real && r.kustomization == "" && !appliesPath(appliers, real):
 				// It is this one, over a symbolic link.
 				continue
-			case a.path == "." || strings.HasPrefix(r.path, a.path+"/"):
+			case !a.directory.flat() && (a.path == "." || strings.HasPrefix(r.path, a.path+"/")):
 				if !appliesPath(appliers, r.path) {
 					continue
 				}

@@ -82,6 +82,7 @@ func (c *comparison) run(ctx context.Context, scratch string) (err error) {
 	}
 	defer c.now.Close()
 	c.now.Track(c.options.Tracked)
+	c.was.CopyOf(c.now)
 	overlays, err := c.overlays(ctx)
 	if err != nil {
 		return err
@@ -251,39 +252,51 @@ func appliersOf(some ...[]fleet.Way) (names []string) {
 }
 
 func sameWays(a, b []fleet.Way) bool {
-	return slices.EqualFunc(a, b, func(a, b fleet.Way) bool { return a.By == b.By && a.Digest == b.Digest })
+	return slices.EqualFunc(a, b, func(a, b fleet.Way) bool { return a.By == b.By && a.In == b.In && a.Digest == b.Digest })
 }
 
-// both are an overlay's two revisions, applied in one way.
+// both are an overlay's two revisions, applied in one way; in tells apart ways of one
+// name.
 type both struct {
-	by       string
+	by, in   string
 	was, now *rendering
 }
 
-// paired puts the ways of two revisions side by side: those of one name, and the
-// only ones.
+// paired puts the ways of two revisions side by side: those of one name that the same
+// file or root defines, then those of one name, and the only ones.
 func paired(was, now []*rendering) []both {
 	if len(was) == 1 && len(now) == 1 {
-		return []both{{"", was[0], now[0]}}
+		return []both{{was: was[0], now: now[0]}}
 	}
-	var all []both
-	index := map[string]int{}
-	for _, r := range now {
-		index[r.by] = len(all)
-		all = append(all, both{r.by, &rendering{}, r})
+	all := make([]both, len(now))
+	for i, r := range now {
+		all[i] = both{r.by, r.in, &rendering{}, r}
 	}
-	for _, r := range was {
-		if at, ok := index[r.by]; ok {
-			all[at].was = r
-		} else {
-			all = append(all, both{r.by, r, &rendering{}})
+	left := slices.Clone(was)
+	for _, same := range []func(a, b *rendering) bool{
+		func(a, b *rendering) bool { return a.by == b.by && a.in == b.in },
+		func(a, b *rendering) bool { return a.by == b.by },
+	} {
+		for i := range now {
+			if at := slices.IndexFunc(left, func(r *rendering) bool { return same(r, now[i]) }); at >= 0 && !all[i].was.found && all[i].was.failure == nil {
+				all[i].was = left[at]
+				left = slices.Delete(left, at, at+1)
+			}
+		}
+	}
+	for _, r := range left {
+		all = append(all, both{r.by, r.in, r, &rendering{}})
+	}
+	for i := range all {
+		if !slices.ContainsFunc(all, func(other both) bool { return other.by == all[i].by && other.in != all[i].in }) {
+			all[i].in = ""
 		}
 	}
 	return all
 }
 
 func (c *comparison) differ(name string, of both) Overlay {
-	out := Overlay{Path: name, By: of.by}
+	out := Overlay{Path: name, By: of.by, In: of.in}
 	for _, r := range []*rendering{of.was, of.now} {
 		if r.failure != nil {
 			out.Failures = append(out.Failures, *r.failure)
@@ -337,7 +350,8 @@ func (of both) note() (note string, stays bool) {
 
 // rendering is what one revision of an overlay renders in one way.
 type rendering struct {
-	by      string
+	// by and in are as a fleet.Way has them.
+	by, in  string
 	objects map[key]*item
 	// found says that the revision has the path.
 	found bool
@@ -362,7 +376,7 @@ const maxProblems = 5
 func (c *comparison) render(ctx context.Context, r revision, name string, ways []fleet.Way) ([]*rendering, error) {
 	all := make([]*rendering, len(ways))
 	for i := range ways {
-		all[i] = &rendering{by: ways[i].By}
+		all[i] = &rendering{by: ways[i].By, in: ways[i].In}
 	}
 	if len(r.from.Modules) > 0 {
 		for i := range all {

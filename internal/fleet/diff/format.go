@@ -89,6 +89,9 @@ func (o *Overlay) title() string {
 	if o.By == "" {
 		return o.Path
 	}
+	if o.In != "" {
+		return o.Path + " (" + o.By + " in " + o.In + ")"
+	}
 	return o.Path + " (" + o.By + ")"
 }
 

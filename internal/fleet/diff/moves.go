@@ -164,7 +164,7 @@ func (c *comparison) moved(ctx context.Context, m move) error {
 		}
 		sides[i] = rendered[0]
 	}
-	overlay := c.differ(m.to, both{"", sides[0], sides[1]})
+	overlay := c.differ(m.to, both{was: sides[0], now: sides[1]})
 	overlay.From, overlay.appliers = m.from, []string{m.by}
 	if len(overlay.Failures) == 0 && len(sides[1].objects) > 0 {
 		c.compared = append(c.compared, m)

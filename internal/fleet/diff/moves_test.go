@@ -190,3 +190,52 @@ func TestFieldsOfFluxAreCompared(t *testing.T) {
 	check("a component takes its place", map[string]string{"boot/eu.yaml": with("components: [../../parts/small]"), "parts/small/kustomization.yaml": component("3")}, "/spec/maxRunners  lower  7 → 3")
 	check("the component changes", map[string]string{"parts/small/kustomization.yaml": component("2")}, "/spec/maxRunners  lower  3 → 2")
 }
+
+// Objects of several clusters may have one name: what each applies is compared with what
+// it applied, and what reads another repository applies nothing of this one.
+func TestAppliersOfOneName(t *testing.T) {
+	t.Parallel()
+	files := fleetFiles()
+	files["apps/gpu.yaml"], files["apps/kustomization.yaml"] = executorPool("gpu", "maxRunners: ${M}"), "resources: [gpu.yaml]\n"
+	gives := func(most string) string {
+		return strings.Replace(byFlux("./apps"), "prune: true", "prune: true, postBuild: {substitute: {M: \""+most+"\"}}", 1)
+	}
+	// The value may be the parent's.
+	parent := func(cluster, most string) string {
+		return strings.Replace(strings.Replace(byFlux("./clusters/"+cluster+"/syncs"), "name: fleet", "name: "+cluster, 1), "prune: true", "prune: true, postBuild: {substitute: {MOST: '\""+most+"\"'}}", 1)
+	}
+	files["clusters/prod/apps.yaml"], files["clusters/test/apps.yaml"] = gives("20"), gives("10")
+	files["clusters/jp/syncs/apps.yaml"], files["boot/us.yaml"] = strings.Replace(gives("${MOST}"), "name: fleet", "name: us-fleet", 1), parent("jp", "5")
+	files["boot/other.yaml"] = strings.Replace(applies("./apps"), "fleet.git", "other.git", 1)
+	r := newRepo(t, files)
+	r.git("remote", "add", "origin", "https://git.example.com/fleet.git")
+	for name, test := range map[string]struct {
+		files map[string]string
+		want  []string
+	}{
+		"nothing":           {nil, nil},
+		"one of two":        {map[string]string{"clusters/prod/apps.yaml": gives("2")}, []string{"apps (Kustomization flux-system/fleet in clusters/prod/apps.yaml): gpu changed lower"}},
+		"the other":         {map[string]string{"clusters/test/apps.yaml": gives("30")}, []string{"apps (Kustomization flux-system/fleet in clusters/test/apps.yaml): gpu changed raise"}},
+		"what a parent has": {map[string]string{"boot/us.yaml": parent("jp", "9")}, []string{"apps (Kustomization flux-system/us-fleet): gpu changed raise"}},
+	} {
+		r.git("checkout", "-q", ".")
+		r.write(test.files)
+		report, err := r.compare("HEAD", "apps")
+		if err != nil {
+			t.Fatal(err)
+		}
+		var got []string
+		for i := range report.Overlays {
+			for _, o := range report.Overlays[i].Objects {
+				title := report.Overlays[i].Path + " (" + report.Overlays[i].By
+				if in := report.Overlays[i].In; in != "" {
+					title += " in " + in
+				}
+				got = append(got, title+"): "+o.Name+" "+string(o.Change)+" "+string(o.Class))
+			}
+		}
+		if !slices.Equal(got, test.want) {
+			t.Errorf("%s: %q, want %q; notes %q", name, got, test.want, report.Notes)
+		}
+	}
+}

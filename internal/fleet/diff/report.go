@@ -95,6 +95,9 @@ type Overlay struct {
 	// By names the object that applies the path in this way, where several do
 	// with other values for variables.
 	By string `json:"by,omitempty"`
+	// In is the root or plain file that defines it, where objects of several clusters
+	// have one name.
+	In string `json:"in,omitempty"`
 	// Unchanged says that both revisions have the same files, so that neither was
 	// rendered, or that both render the same.
 	Unchanged bool `json:"unchanged"`
