@@ -82,6 +82,9 @@ func (o *renderedObject) argoAlteration(source map[string]any, path string) (alt
 	for as, written := range map[string]string{"namePrefix": "namePrefix", "nameSuffix": "nameSuffix", "targetNamespace": "namespace", "patches": "patches", "components": "components"} {
 		set(as, fields[written], written)
 	}
+	if ignores, _ := fields["ignoreMissingComponents"].(bool); ignores {
+		a.spec["ignoreMissingComponents"] = true
+	}
 	var images []any
 	texts, _, _ := unstructured.NestedStringSlice(fields, "images")
 	for _, text := range texts {
@@ -96,7 +99,7 @@ func (o *renderedObject) argoAlteration(source map[string]any, path string) (alt
 		}
 	}
 	set("commonMetadata", common, "commonLabels")
-	if len(a.spec) == 0 {
+	if len(a.written) == 1 {
 		return nil, unknown
 	}
 	a.by = o.unfolded()
@@ -138,6 +141,14 @@ type argoDirectory struct {
 
 func (d *argoDirectory) flat() bool { return d != nil && !d.recurse }
 
+// digest is equal for those that read the same.
+func (d *argoDirectory) digest() string {
+	if d == nil {
+		return ""
+	}
+	return fmt.Sprintf("%t %q %q", d.recurse, d.include, d.exclude)
+}
+
 // has says whether a file below a directory is read.
 func (d *argoDirectory) has(dir, file string) bool {
 	if d == nil {
@@ -162,19 +173,33 @@ func (d *argoDirectory) reads(file string) bool {
 	return isYAML(file) || d != nil && strings.EqualFold(path.Ext(file), ".json")
 }
 
-// directoryOf is how a plain path is read that several may apply: all of it is where
+// directoryOf is how a plain path is read that several may apply: each as it says, where
 // they do not agree.
-func directoryOf(appliers []applier, path string) (found *argoDirectory) {
+func directoryOf(appliers []applier, path string) (found *argoDirectory, agreed bool) {
+	agreed = true
 	met := false
 	for i := range appliers {
 		a := &appliers[i]
 		if !a.plain || !a.applies(path) {
 			continue
 		}
-		if a.directory == nil || a.path != path || met && *found != *a.directory {
-			return nil
+		directory := a.directory
+		if a.path != path {
+			directory = nil
 		}
-		found, met = a.directory, true
+		agreed = agreed && (!met || found.digest() == directory.digest())
+		found, met = directory, true
 	}
-	return found
+	if !agreed {
+		return nil, false
+	}
+	return found, true
+}
+
+// as is the root as an applier reads it.
+func (r root) as(of *applier) root {
+	if of != nil && of.plain && of.path == r.path && r.kustomization == "" {
+		r.directory = of.directory
+	}
+	return r
 }

@@ -201,9 +201,9 @@ type builder struct {
 	applied *[]applier
 	// cloneOf knows which repository this is a copy of; nil: this one.
 	cloneOf *builder
-	// sources: "KIND NAMESPACE/NAME" of a source of Flux → the repository that it
-	// fetches; empty where two say different things.
-	sources map[string]string
+	// sources: "KIND NAMESPACE/NAME" of a source of Flux → the repositories that it
+	// fetches, of several clusters.
+	sources map[string][]string
 	// doubts are why what appliers the repository has is not known for sure: see doubt.
 	doubts []schemas.Problem
 	// surveyed: see surveyAll; nil until somebody asks.

@@ -74,10 +74,10 @@ func (c *checker) root(ctx context.Context, b *builder, at root) error {
 	if c.omit(b, at, variant{}) {
 		return nil
 	}
-	if c.appliers != nil && slices.ContainsFunc(*c.appliers, func(a applier) bool { return a.applies(at.path) && (a.alters() != nil || len(a.unknown) > 0) }) {
+	if c.appliers != nil && (at.several || slices.ContainsFunc(*c.appliers, func(a applier) bool { return a.applies(at.path) && (a.alters() != nil || len(a.unknown) > 0) })) {
 		return c.each(ctx, b, at, func(v variant) error {
 			if at.kustomization == "" && v.of.alters() == nil {
-				return c.plainRoot(ctx, b, at, v)
+				return c.plainRoot(ctx, b, at.as(v.of), v)
 			}
 			out, err := c.render(ctx, b, at, v.of)
 			if err == nil {

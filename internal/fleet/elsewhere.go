@@ -1,7 +1,9 @@
 package fleet
 
 import (
+	"cmp"
 	"fmt"
+	"maps"
 	"path"
 	"slices"
 	"strings"
@@ -17,19 +19,20 @@ func (b *builder) noteSource(obj *unstructured.Unstructured) {
 		return
 	}
 	if b.sources == nil {
-		b.sources = map[string]string{}
+		b.sources = map[string][]string{}
 	}
 	name, url := obj.GetKind()+" "+obj.GetNamespace()+"/"+obj.GetName(), textAt(obj, "spec", "url")
-	if known, met := b.sources[name]; met && known != url {
-		url = "" // of two clusters
+	if !slices.Contains(b.sources[name], url) {
+		b.sources[name] = append(b.sources[name], url)
 	}
-	b.sources[name] = url
 }
 
 // elsewhere marks the appliers that read another repository, and so another path of
 // the name: those whose repository is called otherwise than every remote of this one
 // or, where it is no clone, than that which the appliers of what defines them read. A
-// mirror is mostly called the same, whatever the address.
+// mirror is mostly called the same, whatever the address; and what applies the file that
+// defines it reads this one, however that is called. Of a source that the repository does
+// not have, it tells whether Flux applies what defines the applier by another one.
 func (b *builder) elsewhere(found []applier) {
 	remotes := map[string]bool{}
 	for remote := range b.remotes() {
@@ -39,28 +42,52 @@ func (b *builder) elsewhere(found []applier) {
 			break
 		}
 	}
+	urls := make([][]string, len(found))
 	for i := range found {
 		a := &found[i]
 		a.elsewhere = false
 		if a.url == "" && a.object != nil {
-			a.url = b.sources[sourceOf(a.object.Object)]
+			urls[i] = b.sources[sourceOf(a.object.Object)]
+		} else if a.url != "" {
+			urls[i] = []string{a.url}
+		}
+		if slices.ContainsFunc(urls[i], func(url string) bool { return url == "" || strings.ContainsAny(url, "${}") }) {
+			urls[i] = nil
+		}
+		if len(urls[i]) > 0 && a.applies(a.in) && remotes != nil {
+			for _, url := range urls[i] {
+				remotes[path.Base(RepositoryOf(url))] = true
+			}
 		}
 	}
 	for i := range found {
 		a := &found[i]
-		if a.url == "" || strings.ContainsAny(a.url, "${}") {
-			continue
-		}
-		here := remotes
-		if len(here) == 0 {
-			here = map[string]bool{}
-			for j := range found {
-				if p := &found[j]; p.url != "" && p.applies(a.in) {
-					here[path.Base(RepositoryOf(p.url))] = true
+		here, sources := maps.Clone(remotes), map[string]bool{}
+		for j := range found {
+			p := &found[j]
+			if !p.applies(a.in) {
+				continue
+			}
+			if p.object != nil && !p.sync {
+				sources[sourceOf(p.object.Object)] = true
+			}
+			for _, url := range urls[j] {
+				if len(remotes) == 0 {
+					if here == nil {
+						here = map[string]bool{}
+					}
+					here[path.Base(RepositoryOf(url))] = true
 				}
 			}
 		}
-		a.elsewhere = len(here) > 0 && !here[path.Base(RepositoryOf(a.url))]
+		switch {
+		case len(urls[i]) > 0:
+			a.elsewhere = len(here) > 0 && !slices.ContainsFunc(urls[i], func(url string) bool { return here[path.Base(RepositoryOf(url))] })
+			a.url = urls[i][0]
+		case a.object != nil && !a.sync:
+			source := sourceOf(a.object.Object)
+			a.elsewhere = source != "" && len(sources) > 0 && !sources[source]
+		}
 	}
 }
 
@@ -93,6 +120,6 @@ func (c *checker) hintElsewhere() {
 			continue
 		}
 		a := &(*c.appliers)[at]
-		f.problem.Hint += fmt.Sprintf("; %s in %s applies %s of another repository, %s", a.name, a.in, a.path, a.url)
+		f.problem.Hint += fmt.Sprintf("; %s in %s applies %s of another repository, %s", a.name, a.in, a.path, cmp.Or(a.url, "which its source names"))
 	}
 }

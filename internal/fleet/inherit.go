@@ -10,7 +10,7 @@ import (
 )
 
 // maxParents bounds how many syncs above a sync have a say in what it is.
-const maxParents = 8
+const maxParents = 32
 
 // inherited has the appliers as those have them that apply what defines them: with
 // their variables, and what a Kustomization of Flux changes by fields of its own.

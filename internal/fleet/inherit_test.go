@@ -117,10 +117,15 @@ func TestAnApplierOfAnotherRepository(t *testing.T) {
 		files map[string]string
 		want  []string
 	}{
-		"a source of Flux":          {files(map[string]string{"syncs/a.yaml": source("flux-system", "https://git.example.com/platform/fleet") + kustomizationOf("pools", "./pools", gives("7")), "syncs/b.yaml": team, "more/s.yaml": source("team", "https://git.example.com/team.git")}), nil},
-		"a mirror":                  {files(map[string]string{"syncs/b.yaml": team, "more/s.yaml": source("team", "https://mirror.example.com/fleet.git")}), []string{wrong}},
-		"one that nobody knows":     {files(map[string]string{"syncs/b.yaml": team}), []string{wrong}},
-		"two of a name":             {files(map[string]string{"syncs/b.yaml": team, "more/a.yaml": source("team", "https://git.example.com/team.git"), "more/b.yaml": source("team", "https://git.example.com/other.git")}), []string{wrong}},
+		"a source of Flux":                    {files(map[string]string{"syncs/a.yaml": source("flux-system", "https://git.example.com/platform/fleet") + kustomizationOf("pools", "./pools", gives("7")), "syncs/b.yaml": team, "more/s.yaml": source("team", "https://git.example.com/team.git")}), nil},
+		"a mirror":                            {files(map[string]string{"syncs/b.yaml": team, "more/s.yaml": source("team", "https://mirror.example.com/fleet.git")}), []string{wrong}},
+		"one that nobody knows":               {files(map[string]string{"syncs/b.yaml": team}), []string{wrong}},
+		"two of a name":                       {files(map[string]string{"syncs/b.yaml": team, "more/a.yaml": source("team", "https://git.example.com/team.git"), "more/b.yaml": source("team", "https://git.example.com/other.git")}), []string{"unresolved-variable pools/gpu.yaml:10:3 spec.maxRunners"}},
+		"two of a name, of which one is this": {files(map[string]string{"syncs/b.yaml": team, "more/a.yaml": source("team", "https://git.example.com/fleet.git"), "more/b.yaml": source("team", "https://git.example.com/other.git")}), []string{wrong}},
+		"a fork called otherwise": {with(files(nil), map[string]string{"clusters/eu/kustomization.yaml": "resources: [k.yaml]\n",
+			"clusters/eu/k.yaml": source("flux-system", "https://git.example.com/renamed.git") + kustomizationOf("flux-system", "./clusters/eu", "") + "---\n" + kustomizationOf("pools", "./pools", gives("7"))}), nil},
+		"an artifact of another source": {with(files(nil), map[string]string{"clusters/eu/kustomization.yaml": "resources: [k.yaml]\n",
+			"clusters/eu/k.yaml": kustomizationOf("flux-system", "./clusters/eu", "") + "---\n" + kustomizationOf("pools", "./pools", gives("7")) + "---\n" + strings.Replace(strings.Replace(team, "GitRepository", "OCIRepository", 1), "name: team}", "name: web}", 1)}), nil},
 		"a directory is its remote": {files(map[string]string{".git/config": "[remote \"origin\"]\n\turl = /srv/copy\n", "syncs/b.yaml": team, "more/s.yaml": source("team", "https://git.example.com/fleet.git")}), []string{wrong}},
 		"no clone": {with(files(nil), map[string]string{".git/config": "", "clusters/eu/kustomization.yaml": "resources: [k.yaml]\n",
 			"clusters/eu/k.yaml": source("flux-system", "https://git.example.com/fleet.git") + kustomizationOf("flux-system", "./clusters/eu", "") + "---\n" + kustomizationOf("pools", "./pools", gives("7")) + "---\n" + source("team", "https://git.example.com/team.git") + team}), nil},
@@ -170,6 +175,8 @@ func TestWhatAnApplicationApplies(t *testing.T) {
 		"a patch in a file":       {"    kustomize:\n      patches:\n      - path: more.yaml\n        target: {kind: ExecutorPool}\n", with(overlay("gpu"), map[string]string{"apps/eu/more.yaml": "- {op: replace, path: /spec/maxRunners, value: lots}\n"}), []string{"schema apps/eu/more.yaml:1:3 spec.maxRunners"}},
 		"an ApplicationSet": {"", with(overlay("eu-gpu"), map[string]string{"sync.yaml": "apiVersion: argoproj.io/v1alpha1\nkind: ApplicationSet\nmetadata: {name: eu, namespace: argocd}\nspec:\n  generators: [{clusters: {}}]\n  template:\n    spec:\n      source:\n        repoURL: https://git.example.com/fleet.git\n        path: apps/eu\n        kustomize:\n          namePrefix: '{{.name}}-'\n"}),
 			[]string{"unrendered sync.yaml:12:11 spec.template.spec.source.kustomize.namePrefix"}},
+		"two that share a directory": {"    directory: {include: 'eu*'}\n", map[string]string{"apps/eu/eu.yaml": basePool, "apps/eu/us.yaml": strings.Replace(basePool, "maxRunners: 4", "maxRunners: lots", 1),
+			"us.yaml": strings.Replace(application("    directory: {include: 'us*'}\n"), "name: eu", "name: us", 1)}, []string{"schema apps/eu/us.yaml:10:3 spec.maxRunners"}},
 		"a prefix":                   {"    kustomize: {namePrefix: eu-}\n", overlay("eu-gpu"), nil},
 		"a namespace":                {"    kustomize:\n      namespace: Pools\n", overlay("gpu"), []string{"metadata sync.yaml:9:7 metadata.namespace"}},
 		"labels":                     {"    kustomize:\n      commonLabels:\n        team: a b\n", overlay("gpu"), []string{"metadata sync.yaml:10:9 metadata.labels"}},

@@ -85,6 +85,9 @@ func (w *Way) alters() string {
 	if a := w.of.alters(); a != nil {
 		return a.digest
 	}
+	if w.of != nil && w.of.plain {
+		return w.of.directory.digest()
+	}
 	return ""
 }
 
@@ -182,5 +185,5 @@ func (r *Renderer) render(ctx context.Context, path string, of *applier) (*rende
 	if !known || at.kustomization != "" {
 		return nil, pathError(path, errors.New("it is a part of another root"))
 	}
-	return r.b.as(ctx, at, of)
+	return r.b.as(ctx, at.as(of), of)
 }

@@ -66,8 +66,9 @@ type root struct {
 	// the repository excludes.
 	searched bool
 	// applied as one, by an object of the repository; with directory as Argo CD does.
-	applied   bool
-	directory *argoDirectory
+	// several: those who apply it read different parts of it.
+	applied, several bool
+	directory        *argoDirectory
 	// except are directories below that are roots of their own.
 	except map[string]bool
 }
@@ -468,7 +469,8 @@ func (b *builder) expand(ctx context.Context, paths []string) (roots []root, pro
 			s.dissolve(appliers)
 			s.flat = map[string]bool{}
 			for i := range appliers {
-				s.flat[appliers[i].path] = appliers[i].plain && directoryOf(appliers, appliers[i].path).flat()
+				directory, _ := directoryOf(appliers, appliers[i].path)
+				s.flat[appliers[i].path] = appliers[i].plain && directory.flat()
 			}
 			if found, err = s.roots(ctx, clean); err != nil {
 				return nil, nil, err

@@ -285,7 +285,13 @@ func appliesPath(appliers []applier, path string) bool {
 
 // applies says whether it has a root applied.
 func (a *applier) applies(root string) bool {
-	return !a.elsewhere && (a.path == root || a.plain && !a.directory.flat() && strings.HasPrefix(root, a.path+"/"))
+	if a.elsewhere || !a.plain || a.path == root {
+		return !a.elsewhere && a.path == root
+	}
+	if a.directory.flat() {
+		return isYAML(root) && path.Dir(root) == a.path
+	}
+	return strings.HasPrefix(root, a.path+"/")
 }
 
 // applicant is who applies a root, as far as the repository tells.
@@ -422,7 +428,8 @@ func (b *builder) together(roots []root, appliers []applier, top string) []root 
 			}
 			kept = append(kept, r)
 		}
-		kept = append(kept, root{path: a.path, applied: true, directory: directoryOf(appliers, a.path)})
+		directory, agreed := directoryOf(appliers, a.path)
+		kept = append(kept, root{path: a.path, applied: true, directory: directory, several: !agreed})
 		roots = kept
 	}
 	return roots

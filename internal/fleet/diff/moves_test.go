@@ -191,6 +191,19 @@ func TestFieldsOfFluxAreCompared(t *testing.T) {
 	check("the component changes", map[string]string{"parts/small/kustomization.yaml": component("2")}, "/spec/maxRunners  lower  3 → 2")
 }
 
+// An Application that reads other files of a directory applies other pools.
+func TestADirectoryIsReadOtherwise(t *testing.T) {
+	t.Parallel()
+	files := fleetFiles()
+	application := "apiVersion: argoproj.io/v1alpha1\nkind: Application\nmetadata: {name: fleet, namespace: argocd}\nspec: {source: {repoURL: https://git.example.com/fleet.git, path: plain/eu, directory: {include: 'a*'}}}\n"
+	files["boot/eu.yaml"], files["plain/eu/a.yaml"], files["plain/eu/b.yaml"] = application, executorPool("a", "maxRunners: 1"), executorPool("b", "maxRunners: 1")
+	r := newRepo(t, files)
+	r.write(map[string]string{"boot/eu.yaml": strings.Replace(application, "'a*'", "'b*'", 1)})
+	if text := r.summary("HEAD", "plain/eu"); text != "1 of 1 root differs: 1 added, 1 removed (1 destructive, 1 raise)" {
+		t.Errorf("it says %s", text)
+	}
+}
+
 // Objects of several clusters may have one name: what each applies is compared with what
 // it applied, and what reads another repository applies nothing of this one.
 func TestAppliersOfOneName(t *testing.T) {
