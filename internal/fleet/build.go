@@ -201,6 +201,8 @@ type builder struct {
 	applied *[]applier
 	// cloneOf knows which repository this is a copy of; nil: this one.
 	cloneOf *builder
+	// beyond are the bounds that the search for appliers would have passed.
+	beyond []schemas.Problem
 	// sources: "KIND NAMESPACE/NAME" of a source of Flux → the repositories that it
 	// fetches, of several clusters.
 	sources map[string][]string

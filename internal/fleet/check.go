@@ -171,6 +171,7 @@ func (o Checking) Check(ctx context.Context, root string, paths ...string) (*Rep
 		}
 		problems = append(problems, unlisted...)
 	}
+	problems = append(problems, b.beyond...)
 	if problems = append(problems, c.alteredRoots(roots)...); len(problems) > 0 {
 		// What cannot be searched, or nothing reads, belongs to no root.
 		r := c.begin(".", nil)

@@ -2,6 +2,7 @@ package fleet
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -9,8 +10,14 @@ import (
 	"cloop.dev/cloop/schemas"
 )
 
-// maxParents bounds how many syncs above a sync have a say in what it is.
-const maxParents = 32
+// Bounds on what syncs make of each other. maxParents is how many above a sync have a say
+// in what it is, maxMade how many more there are than the repository defines, and
+// maxMadeText the text of one, in bytes.
+const (
+	maxParents  = 16
+	maxMade     = 2_000
+	maxMadeText = 256 << 10
+)
 
 // inherited has the appliers as those have them that apply what defines them: with
 // their variables, and what a Kustomization of Flux changes by fields of its own.
@@ -29,6 +36,13 @@ func (b *builder) inherited(ctx context.Context, found []applier) ([]applier, er
 	now := found
 	for range maxParents {
 		next, err := h.generation(ctx, now)
+		if errors.Is(err, errBounds) {
+			problem := broken(RuleTooLarge, err.Error())
+			problem.File, problem.Line, problem.Column = found[0].place.file, max(int(found[0].place.line), 1), 1
+			problem.Hint = "have no two of them apply the path that defines both"
+			b.beyond = append(b.beyond, problem)
+			return found, nil
+		}
 		if err != nil {
 			return nil, err
 		}
@@ -77,6 +91,10 @@ func (h *heritage) generation(ctx context.Context, parents []applier) (next []ap
 			}
 		}
 	}
+	most := maxMade
+	for i := range h.units {
+		most += len(h.units[i].appliers)
+	}
 	for i := range h.units {
 		u := &h.units[i]
 		inherits := false
@@ -85,7 +103,12 @@ func (h *heritage) generation(ctx context.Context, parents []applier) (next []ap
 			if !p.applies(u.in) {
 				continue
 			}
-			inherits = true
+			if inherits = true; ctx.Err() != nil {
+				return nil, buildError(u.in, ctx.Err())
+			}
+			if len(next) > most {
+				return nil, fmt.Errorf("%w: syncs that apply each other make more than %d of themselves", errBounds, most)
+			}
 			switch {
 			case p.alters() != nil:
 				objects, err := h.altered(ctx, u.in, p)
@@ -177,7 +200,13 @@ func (h *heritage) children(objects []renderedObject, u *unit, p *applier, all b
 		if p.variables != nil {
 			v := p.variables.Over(h.b.given.in(at))
 			// What has no value is told of a root, where it matters.
-			_ = o.substitute(v.lenient(o.Object))
+			made := o
+			_ = made.substitute(v.lenient(o.Object))
+			size := 0
+			eachText(made.Object.Object, "", func(_, text string) { size += len(text) })
+			if size <= maxMadeText {
+				o = made
+			}
 		}
 		o.finish()
 		found = o.applier(found, at)

@@ -98,6 +98,22 @@ func TestAnAppliersParentsCount(t *testing.T) {
 	}
 }
 
+// Syncs that apply each other make no more of themselves than is bounded.
+func TestSyncsThatApplyEachOther(t *testing.T) {
+	var many strings.Builder
+	for _, name := range []string{"a", "b", "c", "d", "e"} {
+		many.WriteString(kustomizationOf(name, "./syncs", "  postBuild: {substitute: {X: \"${X}"+name+"\", MAX: \"${X}${X}\"}}\n") + "---\n")
+	}
+	report := check(t, map[string]string{"syncs/k.yaml": many.String(), "pools/gpu.yaml": basePool})
+	if got := places(report); !slices.Equal(got, []string{"too-large syncs/k.yaml:1:1"}) || !strings.Contains(report.Problems[0].Message, "syncs that apply each other make more than 2005 of themselves") {
+		t.Errorf("%v", report.Problems)
+	}
+	double := "  postBuild: {substitute: {X: \"${X}${X}${X}${X}\"}}\n"
+	if report := check(t, map[string]string{"syncs/k.yaml": kustomizationOf("a", "./syncs", double), "pools/gpu.yaml": basePool}); len(report.Problems) > 0 {
+		t.Errorf("%v", report.Problems)
+	}
+}
+
 // What reads another repository applies another path of the name.
 func TestAnApplierOfAnotherRepository(t *testing.T) {
 	const remote = "[remote \"origin\"]\n\turl = git@git.example.com:platform/fleet.git\n"
