@@ -82,7 +82,9 @@ func TestACredentialGoesToAllowedHubsAlone(t *testing.T) {
 	s := newEmptyStage(t, 4)
 	s.startController(s.hub.server.URL)
 	p := s.pool()
-	name := func(url, bundle string) { s.patch(p, fmt.Sprintf(`{"spec":{"hubURL":%q,"hubCABundle":%q}}`, url, bundle)) }
+	name := func(url, bundle string) {
+		s.patch(p, fmt.Sprintf(`{"spec":{"hubURL":%q,"hubCABundle":%q}}`, url, bundle))
+	}
 	stranger := newCountingHub(t)
 	target := stranger.target("")
 	name(target.url, target.bundle)

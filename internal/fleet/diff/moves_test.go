@@ -244,7 +244,7 @@ func TestAppliersOfOneName(t *testing.T) {
 				if in := report.Overlays[i].In; in != "" {
 					title += " in " + in
 				}
-				got = append(got, title+"): "+o.Name+" "+string(o.Change)+" "+string(o.Class))
+				got = append(got, title+"): "+o.Name+" "+o.Change+" "+string(o.Class))
 			}
 		}
 		if !slices.Equal(got, test.want) {
