@@ -134,7 +134,34 @@ func (b *builder) findAppliers(ctx context.Context) ([]applier, error) {
 		// There are other roots now.
 		found, err = b.appliersIn(ctx, s)
 	}
-	return found, err
+	if err != nil {
+		return nil, err
+	}
+	return b.appliersBelow(s, found), nil
+}
+
+// appliersBelow adds those in directories that are applied as plain ones, though a
+// kustomization lies above: at the top of a repository, one may list something else.
+func (b *builder) appliersBelow(s *survey, found []applier) []applier {
+	files := s.loose(s.covered)
+	for len(files) > 0 {
+		b.plainPaths(found)
+		var applied []string
+		files = slices.DeleteFunc(files, func(file string) bool {
+			is := slices.ContainsFunc(found, func(a applier) bool { return a.plain && a.path != "." && a.applies(file) })
+			if is {
+				applied = append(applied, file)
+			}
+			return is
+		})
+		more, lost := b.defined(applied)
+		if b.doubt(lost...); len(more) == 0 {
+			break
+		}
+		found = append(found, more...)
+		b.elsewhere(found)
+	}
+	return found
 }
 
 // appliersIn are those in the plain files of a survey, and in what its roots render.
