@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -179,11 +180,20 @@ func managedBy(p hubv1.Pool) string {
 	if p.Source == nil {
 		return "-"
 	}
-	text := "Git@" + fleet.Short(p.Source.Revision)
+	text := "HubPool"
+	if revision := p.Source.Revision; revision != "" {
+		text = "Git@" + shortRevision(revision)
+	}
 	if p.Override != nil {
 		text += ", overridden"
 	}
 	return text
+}
+
+// shortRevision is the commit of a revision that may have its branch before it.
+func shortRevision(revision string) string {
+	_, commit := fleet.Of(revision)
+	return fleet.Short(cmp.Or(commit, revision))
 }
 
 func contact(c hubv1.ControllerContact) string {

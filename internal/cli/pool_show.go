@@ -10,7 +10,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"cloop.dev/cloop/apis/hubv1"
-	"cloop.dev/cloop/internal/fleet"
 	"cloop.dev/cloop/internal/hubclient"
 	"cloop.dev/cloop/internal/install"
 )
@@ -123,7 +122,7 @@ func (p *shownPool) printDefinition(w io.Writer) {
 	}
 	if s := p.Source; s != nil {
 		shown := *s
-		shown.Revision = fleet.Short(s.Revision)
+		shown.Revision = shortRevision(s.Revision)
 		text := shown.String()
 		if _, _, _, ofCluster := s.Cluster(); !ofCluster {
 			text += ", sync " + s.Sync

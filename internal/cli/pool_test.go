@@ -55,6 +55,23 @@ func TestPoolList(t *testing.T) {
 		"gpu      active     4     0          1      2      5        -                  never     ok\n", "")
 }
 
+// What a cluster pushes has the revision as Flux says it, or none.
+func TestPoolListShortensARevisionOfFlux(t *testing.T) {
+	of := func(revision string) string {
+		pool := agents()
+		pool.Source.Revision = revision
+		stubHub(t, map[string]any{"GET /api/v1/pools": hubv1.PoolList{Items: []hubv1.Pool{pool}}, "GET /api/v1/pools/agents": pool,
+			"GET /api/v1/pools/p2/runners": map[string]any{"items": []hubv1.PoolRunner{}}})
+		return cloop(t, "executor", "pool", "list").stdout + cloop(t, "executor", "pool", "show", "agents").stdout
+	}
+	if got := of("main@sha1:" + strings.Repeat("58", 20)); !strings.Contains(got, " Git@585858585858 ") || strings.Contains(got, "sha1:") {
+		t.Errorf("it says %s", got)
+	}
+	if got := of(""); !strings.Contains(got, " HubPool ") {
+		t.Errorf("without a revision it says %s", got)
+	}
+}
+
 func TestPoolCreateWritesTheCredentialToAFile(t *testing.T) {
 	stubHub(t, map[string]any{"POST /api/v1/pools": hubv1.CreatePoolResponse{
 		Pool: gpu(), Credential: hubv1.Credential{ID: "c1", Secret: "cloop_pool1_secret"},
