@@ -20,6 +20,11 @@ func (c *checker) absentPaths(b *builder) {
 			}
 		}
 	}
+	if b.whole {
+		// Those of a cluster that nothing of the repository applies, too.
+		syncs = append(syncs, c.looseSyncs()...)
+	}
+	c.absentApplications(b)
 	// here: source → it has a path that is in this repository.
 	here, any := map[string]bool{}, false
 	absent := map[*facts]error{}
@@ -44,8 +49,44 @@ func (c *checker) absentPaths(b *builder) {
 			ours = remotes[RepositoryOf(f.sync.url)]
 		}
 		if ours {
+			if f.subject == noSubject {
+				f.subject = c.objectSubject(noRoot, f)
+			}
 			c.find(f.subject, f.problem(RulePathNotFound, "spec.path", fmt.Sprintf("%s: %s", f.sync.path, pathReason(err))))
 		}
+	}
+}
+
+// absentApplications finds the paths of Applications of this repository that are not in
+// it: where its remotes tell that it is this one or, without remotes, where others of the
+// same URL have a path here.
+func (c *checker) absentApplications(b *builder) {
+	if c.appliers == nil {
+		return
+	}
+	remotes, here := b.remotes(), map[string]bool{}
+	absent := func(a *applier) error {
+		_, err := b.root.Stat(a.path)
+		return err
+	}
+	for i := range *c.appliers {
+		if a := &(*c.appliers)[i]; a.argo() && absent(a) == nil {
+			here[RepositoryOf(a.url)] = true
+		}
+	}
+	for i := range *c.appliers {
+		a := &(*c.appliers)[i]
+		err := absent(a)
+		if !a.argo() || err == nil || a.url == "" || a.elsewhere || strings.ContainsAny(a.path+a.url, "{}") {
+			continue
+		}
+		if ours := remotes[RepositoryOf(a.url)] || len(remotes) == 0 && here[RepositoryOf(a.url)]; !ours {
+			continue
+		}
+		problem := broken(RulePathNotFound, fmt.Sprintf("%s: %s", a.path, pathReason(err)))
+		problem.Object, problem.Path = a.name, a.pathField
+		problem.File, problem.Line, problem.Column = a.at.file, int(a.at.line), int(a.at.column)
+		c.find(c.fileSubject(noRoot, a.at.file), problem)
 	}
 }
 

@@ -49,6 +49,9 @@ func (o *renderedObject) argoApplier(others []applier, in string, source map[str
 		return others
 	}
 	a := applier{name: describe(o.Object), place: o.defined(), in: in, path: WithinRepository(where), url: textAt(at, "repoURL")}
+	a.pathField = path + ".path"
+	found := o.locate(schemas.Problem{Path: a.pathField})
+	a.at = placed{file: found.File, line: int32(found.Line), column: int32(found.Column)} //nolint:gosec // files are bounded
 	for _, tool := range []string{"helm", "plugin", "chart"} {
 		a.chart = a.chart || !isEmpty(source[tool])
 	}

@@ -9,31 +9,65 @@ import (
 	"cloop.dev/cloop/schemas"
 )
 
-// bearRemote makes warnings of the remote bases and charts of a root that is another
-// team's: nothing of cloop.dev is in it, as far as the repository tells, and no
-// PoolSync applies it, where the repository knows any; else what is of cloop.dev lies
-// elsewhere than beside it. Whoever does apply it may take such.
-func (b *builder) bearRemote(ctx context.Context, at string, who applicant, out *rendering) error {
-	remote := func(p schemas.Problem) bool { return p.Rule == RuleRemoteReference }
-	if who == poolSync || !slices.ContainsFunc(out.problems, remote) {
+// bearOthers makes warnings of what is wrong with a root that is another team's, such as
+// its remote bases and charts, or what a job generates: nothing of cloop.dev is in it, as
+// far as the repository tells, and no PoolSync applies it, where the repository knows
+// any; else what is of cloop.dev lies elsewhere than beside it. Whoever does apply it may
+// take such. One that renders nothing may be an overlay that somebody has emptied, where
+// nobody is known to apply it.
+func (b *builder) bearOthers(ctx context.Context, at string, who applicant, out *rendering) error {
+	if who == poolSync || len(out.problems) == 0 {
 		return nil
 	}
 	s, err := b.surveyAll(ctx)
 	if err != nil {
 		return err
 	}
+	remote := func(p schemas.Problem) bool { return p.Rule == RuleRemoteReference }
+	if !slices.ContainsFunc(out.problems, remote) && (s.kustomizations[at] == "" || s.unsure(at, map[string]bool{})) {
+		return nil
+	}
 	if b.mayBeOurs(root{path: at, kustomization: s.kustomizations[at]}) || who == anybody && !s.oursApart(path.Dir(at)) {
 		return nil
 	}
+	sure := s.kustomizations[at] != "" && !s.unsure(at, map[string]bool{})
 	for i := range out.problems {
-		if remote(out.problems[i]) {
-			out.problems[i].Severity = schemas.SeverityWarning
-			if out.problems[i].Hint == rules[RuleRemoteReference].Remedy {
-				out.problems[i].Hint = "what comes of it is not checked; a hub or a PoolSync would refuse it"
+		p := &out.problems[i]
+		switch {
+		case remote(*p):
+			p.Severity = schemas.SeverityWarning
+			if p.Hint == rules[RuleRemoteReference].Remedy {
+				p.Hint = "what comes of it is not checked; a hub or a PoolSync would refuse it"
 			}
+		case sure && (p.Rule == RuleBuild || p.Rule == RuleMissingReference || p.Rule == RuleEmptyRoot && who != anybody):
+			p.Severity = schemas.SeverityWarning
 		}
 	}
 	return nil
+}
+
+// unsure says whether a kustomization, or what it refers to, cannot be read, or refers to
+// what is not there: that may be of cloop.dev.
+func (s *survey) unsure(dir string, seen map[string]bool) bool {
+	if seen[dir] {
+		return false
+	}
+	if seen[dir] = true; s.unread[dir] {
+		return true
+	}
+	return slices.ContainsFunc(s.refers[dir], func(name string) bool {
+		if _, ok := s.kustomizations[name]; ok {
+			return s.unsure(name, seen)
+		}
+		if remote.MatchString(strings.TrimPrefix(name, dir+"/")) || strings.Contains(name, ":") {
+			return false // it is told as what it is
+		}
+		info, err := s.b.root.Stat(name)
+		if err == nil && !info.IsDir() {
+			_, err = s.b.gate.read(name)
+		}
+		return err != nil
+	})
 }
 
 // oursApart says whether the repository has files with documents of cloop.dev, none of

@@ -37,6 +37,9 @@ type checker struct {
 	unjudged []unjudged
 	// named are the hub pools that the halves speak of.
 	named map[string]bool
+	// others are the roots in which nothing is of cloop.dev, and that nobody is known to
+	// apply: what they have is not a PoolSync's where there are pools elsewhere.
+	others map[string]bool
 	// ours: path of a root → it has documents of cloop.dev.
 	ours map[string]bool
 	// spent counts the documents; omits says which kinds of those that were not rendered
@@ -54,12 +57,17 @@ type checker struct {
 }
 
 func newChecker(v *schemas.Validator) *checker {
-	return &checker{validator: v, named: map[string]bool{}, ours: map[string]bool{}, omits: map[schemas.Severity]bool{}, files: map[[2]string]int{},
+	return &checker{validator: v, named: map[string]bool{}, ours: map[string]bool{}, omits: map[schemas.Severity]bool{}, others: map[string]bool{}, files: map[[2]string]int{},
 		report: &Report{Roots: []RootReport{}, Problems: []schemas.Problem{}, Subjects: []Subject{}}}
 }
 
 // result is the report, once every root was added.
 func (c *checker) result() *Report {
+	if c.report.Judged > 0 && len(c.others) > 0 {
+		c.sift(func(f *finding) bool {
+			return f.problem.Rule != RuleKindNotApplied || !c.others[c.report.Subjects[f.subject].Root]
+		})
+	}
 	c.settleDoubts()
 	c.between()
 	c.govern()
@@ -116,7 +124,7 @@ func (c *checker) render(ctx context.Context, b *builder, at root, of *applier) 
 	if len(out.objects) == 0 && len(out.problems) == 0 && at.kustomization != "" {
 		out.problems = append(out.problems, b.nothing(at.kustomization))
 	}
-	return out, b.bearRemote(ctx, at.path, c.applicantOf(at.path), out)
+	return out, b.bearOthers(ctx, at.path, c.applicantOf(at.path), out)
 }
 
 func (c *checker) each(ctx context.Context, b *builder, at root, check func(variant) error) error {
@@ -245,6 +253,9 @@ func (r *rootChecker) judgeWith(o *renderedObject, variables *Variables) *facts 
 		f.verdict = slices.DeleteFunc(f.verdict, func(p schemas.Problem) bool { return p.Rule == RuleKindNotApplied })
 	}
 	object.hintVariables(f.verdict)
+	if variables == nil && r.by != "" {
+		object.hintNotReplaced(f.verdict, r.by)
+	}
 	if cost = r.judgeOwn(&object, f); found+len(f.verdict) == 0 {
 		r.memo.noteSound(&object, cost)
 	}
@@ -331,6 +342,9 @@ func (r *rootChecker) object(f *facts) {
 
 func (r *rootChecker) end() {
 	r.spent.end(r.report.Judged > 0)
+	if r.applicant == anybody && r.report.Judged == 0 && r.government.whole {
+		r.others[r.report.Path] = true
+	}
 	r.spans = append(r.spans, [2]int{r.before, len(r.findings)})
 	r.report.Failed, r.report.Pools = anyError(r.findings[r.before:]), len(r.named)
 	r.report.found = r.report.found || len(r.findings) > r.before

@@ -1,6 +1,7 @@
 package fleet_test
 
 import (
+	"maps"
 	"slices"
 	"strings"
 	"testing"
@@ -216,5 +217,69 @@ func TestWhatAnApplicationApplies(t *testing.T) {
 				t.Errorf("%v", report.Problems)
 			}
 		})
+	}
+}
+
+// What other teams keep in a repository is nobody's pools, whatever it speaks of, and no
+// error; what is meant to be a pool is one.
+func TestWhatOtherTeamsKeep(t *testing.T) {
+	deployment := "apiVersion: apps/v1\nkind: Deployment\nmetadata: {name: web}\n"
+	pools := func(more map[string]string) map[string]string {
+		return with(map[string]string{"platform/eu/gpu.yaml": basePool, "platform/eu/kustomization.yaml": "resources: [gpu.yaml]\n"}, more)
+	}
+	typo := strings.Replace(basePool, "cloop.dev/v1alpha1", "cloop.io/v1alpha1", 1)
+	for name, test := range map[string]struct {
+		files map[string]string
+		want  []string
+		fails bool
+	}{
+		"what a job fills in":            {map[string]string{"svc/a/kustomization.yaml": "resources: [d.yaml]\nsecretGenerator: [{name: a, envs: [.env.local]}]\n", "svc/a/d.yaml": deployment}, []string{"missing-reference svc/a/kustomization.yaml:2:36"}, false},
+		"a plugin":                       {map[string]string{"svc/a/kustomization.yaml": "generators: [g.yaml]\n", "svc/a/g.yaml": "apiVersion: viaduct.ai/v1\nkind: ksops\nmetadata: {name: a}\n"}, []string{"build svc/a/kustomization.yaml:1:14"}, false},
+		"what lacks a part":              {map[string]string{"svc/a/kustomization.yaml": "resources: [gone.yaml]\n"}, []string{"missing-reference svc/a/kustomization.yaml:1:13"}, true},
+		"what is applied by somebody":    {map[string]string{"svc/a/kustomization.yaml": "resources: [d.yaml]\n", "svc/a/d.yaml": deployment}, nil, false},
+		"settings of tools":              {map[string]string{"platform/us/a.yaml": named("a"), "platform/us/.sops.yaml": "creation_rules: []\n", "platform/us/.gitlab-ci.yml": "check: {script: [make]}\n"}, nil, false},
+		"a chart below pools":            {map[string]string{"platform/us/a.yaml": named("a"), "platform/us/charts/x/Chart.yaml": "name: x\n", "platform/us/charts/x/templates/a.yaml": "{{ if }}\n"}, nil, false},
+		"a script that speaks of a pool": {map[string]string{"docs/a.yaml": "steps:\n- run: |\n    cat <<E\n    apiVersion: cloop.dev/v1alpha1\n    kind: ExecutorPool\n    E\n", "docs/b.yaml": "a: b\n"}, nil, false},
+		"a list of pools":                {map[string]string{"more/a.yaml": "apiVersion: v1\nkind: List\nitems:\n- apiVersion: cloop.dev/v1alpha1\n  kind: ExecutorPool\n  metadata: {name: x}\n  spec: {hubURL: 'https://cloop.example.com', poolCredentialSecretRef: {name: a}, maxRunners: lots}\n"}, []string{"schema more/a.yaml:7:83 spec.maxRunners"}, true},
+		"another group by mistake":       {map[string]string{"platform/eu/gpu.yaml": typo}, []string{"unknown-kind platform/eu/gpu.yaml:2:1 apiVersion"}, true},
+		"a misnamed kustomization":       {map[string]string{"platform/us/a.yaml": named("a"), "platform/us/kustomisation.yaml": "apiVersion: kustomize.config.k8s.io/v1beta1\nkind: Kustomization\nresources: [a.yaml]\n"}, []string{"build platform/us/kustomisation.yaml:2:1 kind"}, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			report := check(t, pools(test.files))
+			var got []string
+			for _, place := range places(report) {
+				if !strings.HasPrefix(place, "cel ") {
+					got = append(got, place)
+				}
+			}
+			if !slices.Equal(got, test.want) && len(got)+len(test.want) > 0 || report.Failed() != test.fails {
+				t.Errorf("%q, want %q, failed %t: %v", got, test.want, report.Failed(), report.Problems)
+			}
+		})
+	}
+	// A sync without variables replaces none, whatever the others do.
+	files := varied(poolSync("eu", "clusters/eu", "  substitute:\n    vars:\n      REGION: eu\n      MAX: \"3\"\n") + "---\n" + poolSync("us", "clusters/eu", ""))
+	report := check(t, files)
+	if !slices.ContainsFunc(report.Problems, func(p schemas.Problem) bool {
+		return p.Path == "spec.maxRunners" && p.Hint == "${MAX} is not replaced, since PoolSync fleet/us has no spec.substitute: give it one, with the value"
+	}) {
+		t.Errorf("%+v", report.Problems)
+	}
+}
+
+// A path that is not there is told of an Application, and where nothing of the
+// repository applies who names it.
+func TestAnAbsentPathOfWhoeverAppliesIt(t *testing.T) {
+	pools := map[string]string{"pools/kustomization.yaml": "resources: [gpu.yaml]\n", "pools/gpu.yaml": basePool, ".git/config": "[remote \"origin\"]\n\turl = https://git.example.com/fleet.git\n", ".git/HEAD": "ref: refs/heads/main\n"}
+	application := "apiVersion: argoproj.io/v1alpha1\nkind: Application\nmetadata: {name: pools, namespace: argocd}\nspec:\n  source:\n    repoURL: https://git.example.com/fleet.git\n    path: poolz\n"
+	for name, test := range map[string]struct{ file, text, want string }{
+		"an Application":                      {"argo/a.yaml", application, "path-not-found argo/a.yaml:7:5 spec.source.path"},
+		"an Application of another":           {"argo/a.yaml", strings.Replace(application, "fleet.git", "other.git", 1), ""},
+		"a Kustomization that nobody applies": {"clusters/eu/a.yaml", kustomizationOf("pools", "./poolz", ""), "path-not-found clusters/eu/a.yaml:5:3 spec.path"},
+	} {
+		report := check(t, with(maps.Clone(pools), map[string]string{test.file: test.text}))
+		if got := strings.Join(places(report), ", "); got != test.want || report.Failed() {
+			t.Errorf("%s: %q, want %q: %v", name, got, test.want, report.Problems)
+		}
 	}
 }

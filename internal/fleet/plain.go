@@ -20,7 +20,7 @@ import (
 // plain reads a file, or a directory and what lies below it. A directory below
 // with a kustomization is rendered by it.
 func (b *builder) plain(ctx context.Context, name string) (*rendering, error) {
-	return b.plainRoot(ctx, root{path: name})
+	return b.plainRoot(ctx, root{path: name, applied: true})
 }
 
 // plainRoot is plain for a root that may not have all that lies below it.
@@ -105,7 +105,7 @@ func (b *builder) walk(ctx context.Context, at root, visit walker) error {
 		if entry.IsDir() {
 			return b.plainDirectory(at, file, entry, visit)
 		}
-		if file != at.path && !at.directory.reads(file) || !at.directory.has(at.path, file) {
+		if file != at.path && (!at.directory.reads(file) || isHidden(file)) || !at.directory.has(at.path, file) {
 			return nil
 		}
 		if !utf8.ValidString(file) {
@@ -131,6 +131,9 @@ func (b *builder) plainDirectory(at root, dir string, entry fs.DirEntry, visit w
 	if at.flat || at.directory.flat() || at.except[dir] || strings.HasPrefix(entry.Name(), ".") || isRepository(b.root, dir) {
 		return fs.SkipDir
 	}
+	if _, err := b.root.Stat(path.Join(dir, "Chart.yaml")); err == nil && !at.applied {
+		return fs.SkipDir // a Helm chart, which nothing applies as documents
+	}
 	kustomization, err := kustomizationIn(b.root, dir)
 	if err != nil || kustomization == "" {
 		return err
@@ -140,6 +143,10 @@ func (b *builder) plainDirectory(at root, dir string, entry fs.DirEntry, visit w
 	}
 	return fs.SkipDir
 }
+
+// isHidden says whether a file is one that tools keep their settings in, such as
+// .gitlab-ci.yml and .sops.yaml, as directories of such a name do.
+func isHidden(name string) bool { return strings.HasPrefix(path.Base(name), ".") }
 
 func isYAML(name string) bool {
 	switch strings.ToLower(path.Ext(name)) {
@@ -241,7 +248,7 @@ func (r *rootChecker) plain(ctx context.Context, b *builder, at root) error {
 		directory: func(dir, kustomization string) error {
 			inner, err := b.taken(ctx, dir, kustomization)
 			if err == nil {
-				err = b.bearRemote(ctx, dir, r.applicant, inner)
+				err = b.bearOthers(ctx, dir, r.applicant, inner)
 			}
 			if err == nil {
 				undecided = undecided || !r.decided && inner.hasVariables()

@@ -164,7 +164,7 @@ func (r *Renderer) bear(ctx context.Context, path string, out *rendering) error 
 	if len(r.b.doubts) > 0 {
 		who = another
 	}
-	return r.b.bearRemote(ctx, path, who, out)
+	return r.b.bearOthers(ctx, path, who, out)
 }
 
 // Rendering is what a path renders in one way.

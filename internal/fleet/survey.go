@@ -48,6 +48,8 @@ type survey struct {
 	// covered are the other YAML files, and plugins those that configure one.
 	covered []string
 	plugins map[string]bool
+	// unread are the kustomizations of which nobody knows what they refer to.
+	unread map[string]bool
 	// flat are directories that somebody applies without what lies below.
 	flat map[string]bool
 	// problems with what could not be searched.
@@ -85,7 +87,7 @@ func (r root) name(v variant) string {
 // hides nothing else.
 func (b *builder) survey(ctx context.Context, dir string) (*survey, error) {
 	s := &survey{b: b, kustomizations: map[string]string{}, components: map[string]bool{}, lists: map[string]bool{},
-		refers: map[string][]string{}, referred: map[string]bool{}, plugins: map[string]bool{}}
+		refers: map[string][]string{}, referred: map[string]bool{}, plugins: map[string]bool{}, unread: map[string]bool{}}
 	err := fs.WalkDir(b.root.FS(), dir, func(name string, entry fs.DirEntry, err error) error {
 		switch {
 		case ctx.Err() != nil:
@@ -97,8 +99,7 @@ func (b *builder) survey(ctx context.Context, dir string) (*survey, error) {
 			return fs.SkipDir
 		case entry.IsDir():
 			return s.directory(dir, name, entry)
-		case !b.gate.tracked.has(name):
-		case !isYAML(name):
+		case !b.gate.tracked.has(name), !isYAML(name), isHidden(name):
 		case s.covering(dir, path.Dir(name)) == "":
 			s.plain = append(s.plain, name)
 		default:
@@ -212,6 +213,7 @@ func (s *survey) references(dir, file string) {
 	}
 	if err != nil && k.Kind == "" && len(k.Resources) == 0 {
 		// Nobody knows what it refers to.
+		s.unread[dir] = true
 		s.b.doubt(located(broken(RuleBuild, err.Error()), file))
 		return
 	}
@@ -427,8 +429,12 @@ func (s *survey) ours(file string) (size int64, ours bool) {
 	if err != nil {
 		return 0, len(s.kustomizations) == 0 && !errors.Is(err, errBounds)
 	}
-	return int64(len(data)), ourDocument.Match(data)
+	return int64(len(data)), ourDocument.Match(data) && ourBeginning.Match(data)
 }
+
+// ourBeginning is found where a document itself, or an entry of a list, has it: not in
+// a text within one, such as a script or the values of a chart, which speaks of pools.
+var ourBeginning = regexp.MustCompile(`(?im)^(?:---\s+)?(?:[ \t]*(?:- |["'])|[ \t]*\{.*?)?["']?(?:api[-_]?version["']?\s*:\s*["']?cloop\.dev\b|kind["']?\s*:\s*["']?(?:ExecutorPool|HubPool|PoolSync)\b)`)
 
 // ourDocument is found in what is, or is meant to be, a document of cloop.dev: the
 // names of the fields may be misspelt. Texts that only speak of cloop.dev, such as

@@ -36,6 +36,9 @@ type applier struct {
 	// else of what lies there than the documents.
 	plain, chart bool
 	directory    *argoDirectory
+	// pathField is the field of an Application that has the path, and at where it is.
+	pathField string
+	at        placed
 	// url is of the repository that it reads; empty: it is not known. elsewhere: that is
 	// another than this one.
 	url       string

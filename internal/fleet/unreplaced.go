@@ -96,3 +96,22 @@ func (o *renderedObject) hintVariables(problems []schemas.Problem) {
 		}
 	}
 }
+
+// hintNotReplaced says of values with a variable that what applies the object replaces
+// none.
+func (o *renderedObject) hintNotReplaced(problems []schemas.Problem, by string) {
+	field := "spec.substitute"
+	if strings.HasPrefix(by, "Kustomization ") {
+		field = "spec.postBuild"
+	}
+	for i := range problems {
+		p := &problems[i]
+		pointer, _ := pointerOf(o.Object.Object, p.Field())
+		value, _ := lookup(o.Object.Object, pointer)
+		text, _ := value.(string)
+		if !strings.Contains(text, "${") {
+			continue
+		}
+		p.Hint = fmt.Sprintf("%s is not replaced, since %s has no %s: give it one, with the value", printable.Clip(text, maxQuoted), by, field)
+	}
+}

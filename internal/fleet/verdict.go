@@ -7,6 +7,7 @@ import (
 	"unicode"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"sigs.k8s.io/kustomize/api/types"
 
 	"cloop.dev/cloop/apis/hubv1"
 	"cloop.dev/cloop/apis/v1alpha1"
@@ -16,6 +17,9 @@ import (
 // verdict is the API server's, at the source.
 func (c *checker) verdict(o *renderedObject) []schemas.Problem {
 	gvk := o.Object.GroupVersionKind()
+	if problem := misnamed(o.Object); problem != nil {
+		return []schemas.Problem{o.locate(*problem)}
+	}
 	if !Applicable(gvk) {
 		problem := broken(RuleKindNotApplied, fmt.Sprintf("%s is not applied by a PoolSync", gvk.Kind))
 		problem.Object, problem.Path = describe(o.Object), "kind"
@@ -32,6 +36,26 @@ func (c *checker) verdict(o *renderedObject) []schemas.Problem {
 		}
 	}
 	return problems
+}
+
+// misnamed is the problem of a document that is meant to be something else than what it
+// says: a kind of ours in a group that is not, and a kustomization in a file that nobody
+// takes for one; nil: it is none.
+func misnamed(object *unstructured.Unstructured) *schemas.Problem {
+	gvk := object.GroupVersionKind()
+	var problem schemas.Problem
+	switch {
+	case gvk.Group != v1alpha1.Group && strings.HasPrefix(gvk.Group, "cloop.") && slices.Contains([]string{v1alpha1.ExecutorPoolKind, v1alpha1.HubPoolKind, v1alpha1.PoolSyncKind}, gvk.Kind):
+		problem = broken(schemas.RuleUnknownKind, fmt.Sprintf("%s is of no group %s", gvk.Kind, gvk.Group))
+		problem.Path, problem.Hint = "apiVersion", "write "+v1alpha1.GroupVersion.String()
+	case gvk.Group == "kustomize.config.k8s.io" && (gvk.Kind == types.KustomizationKind || gvk.Kind == types.ComponentKind):
+		problem = broken(RuleBuild, "a kustomization is only one in a file called kustomization.yaml: here it is taken for a document to apply")
+		problem.Path, problem.Hint = "kind", "rename the file to kustomization.yaml"
+	default:
+		return nil
+	}
+	problem.Object = describe(object)
+	return &problem
 }
 
 // serversOwn are fields of metadata by which an apply is refused, or does what

@@ -63,6 +63,18 @@ func TestEveryFieldHasAClass(t *testing.T) {
 	}
 }
 
+// foreign is a document of what applies pools in place of a PoolSync.
+func foreign(t testing.TB, version, kind, spec string) *unstructured.Unstructured {
+	o := document(t, kind, spec)
+	o.SetAPIVersion(version)
+	return o
+}
+
+func finalized(o *unstructured.Unstructured) *unstructured.Unstructured {
+	o.SetFinalizers([]string{"resources-finalizer.argocd.argoproj.io"})
+	return o
+}
+
 func document(t testing.TB, kind, spec string) *unstructured.Unstructured {
 	t.Helper()
 	text := "apiVersion: cloop.dev/v1alpha1\nkind: " + kind + "\nmetadata: {name: gpu, namespace: pools}\n" + spec
@@ -283,6 +295,10 @@ func TestMeaningOfWholeObjects(t *testing.T) {
 		{"a hub pool goes", document(t, "HubPool", "spec: {}"), nil, diff.Neutral, "deletionPolicy is Orphan: the pool stays"},
 		{"a hub pool is revoked", document(t, "HubPool", "spec: {deletionPolicy: Revoke}"), nil, diff.Destructive, "deletionPolicy is Revoke"},
 		{"a sync goes", document(t, "PoolSync", "spec: {}"), nil, diff.Destructive, "is pruned"},
+		{"a Kustomization goes", foreign(t, "kustomize.toolkit.fluxcd.io/v1", "Kustomization", "spec: {prune: true}"), nil, diff.Destructive, "goes with it"},
+		{"a Kustomization that prunes nothing goes", foreign(t, "kustomize.toolkit.fluxcd.io/v1", "Kustomization", "spec: {prune: false}"), nil, diff.Neutral, ""},
+		{"an Application goes", finalized(foreign(t, "argoproj.io/v1alpha1", "Application", "spec: {}")), nil, diff.Destructive, "goes with it"},
+		{"an Application that leaves all goes", foreign(t, "argoproj.io/v1alpha1", "Application", "spec: {}"), nil, diff.Neutral, ""},
 		{"a pool is compared alone", nil, observed(document(t, "ExecutorPool", "spec: {maxRunners: 1}")), diff.Neutral, "only compared"},
 		{"a pool is observed", document(t, "ExecutorPool", "spec: {maxRunners: 1}"), observed(document(t, "ExecutorPool", "spec: {maxRunners: 2}")), diff.Lower, "what the cluster has stays as it was applied last"},
 		{"an observed pool changes", observed(document(t, "ExecutorPool", "spec: {maxRunners: 1}")), observed(document(t, "ExecutorPool", "spec: {maxRunners: 2}")), diff.Neutral, "nothing happens to what the cluster has"},

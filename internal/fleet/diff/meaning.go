@@ -1,6 +1,9 @@
 package diff
 
 import (
+	"slices"
+	"strings"
+
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"cloop.dev/cloop/apis/v1alpha1"
@@ -10,7 +13,7 @@ import (
 // of which class that is by itself; of a changed object only its fields tell.
 func meaning(o *Object) (Class, string) {
 	if !o.either().ours {
-		return Neutral, ""
+		return foreignMeaning(o)
 	}
 	switch o.Kind {
 	case v1alpha1.ExecutorPoolKind:
@@ -19,6 +22,26 @@ func meaning(o *Object) (Class, string) {
 		return hubPoolMeaning(o)
 	case v1alpha1.PoolSyncKind:
 		return poolSyncMeaning(o)
+	}
+	return Neutral, ""
+}
+
+// foreignMeaning is that of what applies pools in place of a PoolSync: gone, it takes with
+// it what it has applied, if it was told to. One that was renamed does so too.
+func foreignMeaning(o *Object) (Class, string) {
+	if o.before == nil || o.Change != Removed && o.Change != Renamed {
+		return Neutral, ""
+	}
+	const pruned = "what it has applied goes with it: pools are drained first"
+	switch obj := o.before.Unstructured; {
+	case obj.GroupVersionKind().Group == "kustomize.toolkit.fluxcd.io" && obj.GetKind() == "Kustomization":
+		if prune, _, _ := unstructured.NestedBool(obj.Object, "spec", "prune"); prune {
+			return Destructive, pruned
+		}
+	case obj.GroupVersionKind().Group == "argoproj.io" && obj.GetKind() == "Application":
+		if slices.ContainsFunc(obj.GetFinalizers(), func(name string) bool { return strings.HasPrefix(name, "resources-finalizer.argocd.argoproj.io") }) {
+			return Destructive, pruned
+		}
 	}
 	return Neutral, ""
 }
