@@ -95,7 +95,12 @@ func hubFailure(err error) *stageError {
 	case problem.Status == http.StatusUnauthorized, problem.Code == hubv1.CodeForbidden && len(problem.Errors) == 0:
 		return stalled(v1alpha1.ReasonTokenRefused, &bare)
 	}
-	return stalled(v1alpha1.ReasonDefinitionRefused, &bare)
+	refused := stalled(v1alpha1.ReasonDefinitionRefused, &bare)
+	if problem.Code == hubv1.CodePoolExists {
+		// No field of the definition helps.
+		refused.remedy = problem.Remedy
+	}
+	return refused
 }
 
 func ofCluster(owner string) bool {

@@ -92,25 +92,74 @@ func TestPruneGoesOnWithoutANamespaceThatIsGone(t *testing.T) {
 	}
 }
 
+// A commit with an object where the account may do nothing is put right by the next one,
+// and what it may no longer read holds up itself alone.
+func TestPruneGoesOnBesideWhatMayNotBeRead(t *testing.T) {
+	t.Parallel()
+	s := newSyncStage(t, map[string]string{"README.md": "fleet"})
+	other := clustertest.Namespace(t, s.config)
+	files := overlay("a", "c")
+	files["clusters/dev/there/kustomization.yaml"] = "namespace: " + other + "\nresources: [b.yaml]\n"
+	files["clusters/dev/there/b.yaml"] = poolFile("b", 4)
+	const without, with = "resources: [../../pools, quota.yaml]\n", "resources: [../../pools, there, quota.yaml]\n"
+	files["clusters/dev/kustomization.yaml"] = without
+	s.git.Commit(fleetRepository, files)
+	s.poolSync(func(spec *v1alpha1.PoolSyncSpec) {
+		spec.ServiceAccountName, spec.PruneLimit.Percent = "applier", 0
+	})
+	s.applier(s.ns)
+	s.ready(v1alpha1.ReasonReconciliationSucceeded)
+	_, sync := s.push(map[string]string{"clusters/dev/kustomization.yaml": with})
+	if ready := condition(sync, v1alpha1.ConditionReady); ready.Status != metav1.ConditionFalse || strings.Contains(s.names(sync), "/b") {
+		t.Errorf("%s; Ready is %+v", s.names(sync), ready)
+	}
+	_, sync = s.push(map[string]string{"clusters/dev/kustomization.yaml": without})
+	if ready := condition(sync, v1alpha1.ConditionReady); ready.Status != metav1.ConditionTrue {
+		t.Errorf("put right, Ready is %+v", ready)
+	}
+	// It was applied once, and the account has lost its rights since.
+	role := s.rights(other)
+	_, sync = s.push(map[string]string{"clusters/dev/kustomization.yaml": with})
+	if ready := condition(sync, v1alpha1.ConditionReady); ready.Status != metav1.ConditionTrue || !strings.Contains(s.names(sync), "ExecutorPool/b") {
+		t.Fatalf("%s; Ready is %+v", s.names(sync), ready)
+	}
+	if err := s.client.Delete(s.ctx, role); err != nil {
+		t.Fatal(err)
+	}
+	_, sync = s.push(map[string]string{"clusters/dev/kustomization.yaml": without, "pools/kustomization.yaml": "resources: [a.yaml]\n"})
+	ready := condition(sync, v1alpha1.ConditionReady)
+	if ready.Reason != string(v1alpha1.ReasonPruneFailed) || !strings.Contains(ready.Message, "give the account that applies the right") || s.hasPool("c") || strings.Contains(s.names(sync), "/c") || !strings.Contains(s.names(sync), "ExecutorPool/b") {
+		t.Errorf("%s, with c %t; Ready is %+v", s.names(sync), s.hasPool("c"), ready)
+	}
+}
+
 // applier makes the account "applier", which may write pools and what stands
 // beside them in some namespaces.
 func (s *syncStage) applier(namespaces ...string) {
 	s.t.Helper()
 	s.create(&corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: s.ns, Name: "applier"}})
 	for _, ns := range namespaces {
-		s.create(&rbacv1.Role{
-			ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: "applier"},
-			Rules: []rbacv1.PolicyRule{
-				{APIGroups: []string{v1alpha1.Group}, Resources: []string{"executorpools"}, Verbs: []string{"*"}},
-				{APIGroups: []string{""}, Resources: []string{"resourcequotas"}, Verbs: []string{"*"}},
-			},
-		})
-		s.create(&rbacv1.RoleBinding{
-			ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: "applier"},
-			RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "Role", Name: "applier"},
-			Subjects:   []rbacv1.Subject{{Kind: "ServiceAccount", Namespace: s.ns, Name: "applier"}},
-		})
+		s.rights(ns)
 	}
+}
+
+// rights give the account "applier" those in a namespace.
+func (s *syncStage) rights(ns string) *rbacv1.RoleBinding {
+	s.t.Helper()
+	s.create(&rbacv1.Role{
+		ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: "applier"},
+		Rules: []rbacv1.PolicyRule{
+			{APIGroups: []string{v1alpha1.Group}, Resources: []string{"executorpools"}, Verbs: []string{"*"}},
+			{APIGroups: []string{""}, Resources: []string{"resourcequotas"}, Verbs: []string{"*"}},
+		},
+	})
+	binding := &rbacv1.RoleBinding{
+		ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: "applier"},
+		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "Role", Name: "applier"},
+		Subjects:   []rbacv1.Subject{{Kind: "ServiceAccount", Namespace: s.ns, Name: "applier"}},
+	}
+	s.create(binding)
+	return binding
 }
 
 // asAccount is a connection with the rights that the manifests give a controller.

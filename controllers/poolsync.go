@@ -63,6 +63,8 @@ type poolSyncReconciler struct {
 // syncMemory is what the process remembers of one PoolSync. controller-runtime
 // never reconciles one object twice at a time, so nothing guards its fields.
 type syncMemory struct {
+	// never are objects that were announced, refused, and applied at no time.
+	never map[objectID]bool
 	uid types.UID
 	// status is what the process wrote last, or found when it began; contest is
 	// about it.
@@ -114,6 +116,9 @@ type syncPass struct {
 	found  v1alpha1.PoolSyncStatus
 	status *v1alpha1.PoolSyncStatus
 	memory *syncMemory
+	// known are the objects of the inventory before the pass announced more; nil where it
+	// announced none.
+	known map[objectID]bool
 	// started is when the pass began.
 	started time.Time
 	// full: Git is asked. forced: everything is applied, whatever is known of it.

@@ -20,6 +20,7 @@ import (
 	"github.com/fluxcd/pkg/ssa"
 
 	"cloop.dev/cloop/apis/v1alpha1"
+	"cloop.dev/cloop/internal/count"
 	"cloop.dev/cloop/internal/fleet/prunelimit"
 )
 
@@ -33,15 +34,16 @@ type leftover struct {
 // prune deletes what an earlier revision applied and the present one lacks, and
 // keeps the inventory. What is not gone yet stays in it.
 func (r *poolSyncReconciler) prune(ctx context.Context, p *syncPass) *stageError {
-	held := p.held()
-	wanted := merged(inventory(p.own(p.target)), having(p.status.Inventory, func(id objectID) bool { return held[id] }))
+	p.noteAbsent()
+	held, never := p.held(), p.memory.never
+	wanted := merged(having(inventory(p.own(p.target)), func(id objectID) bool { return !never[id] }), having(p.status.Inventory, func(id objectID) bool { return held[id] }))
 	if !p.sync.Spec.Prune {
 		if p.fresh() {
 			p.status.Inventory = wanted
 		}
 		return nil
 	}
-	obsolete := having(p.status.Inventory, func(id objectID) bool { return p.target.byID[id] == nil && !held[id] })
+	obsolete := having(p.status.Inventory, func(id objectID) bool { return p.target.byID[id] == nil && !held[id] && !never[id] })
 	if len(obsolete) == 0 {
 		p.status.Inventory = wanted
 		return nil
@@ -51,19 +53,20 @@ func (r *poolSyncReconciler) prune(ctx context.Context, p *syncPass) *stageError
 		return transient(v1alpha1.ReasonPruneFailed, err)
 	}
 	left, err := r.survivors(ctx, p.sync, manager, obsolete)
-	if err != nil {
+	var hidden *unreadable
+	if err != nil && !errors.As(err, &hidden) {
 		return transient(v1alpha1.ReasonPruneFailed, err)
 	}
 	// Whatever fails from here on, what is there stays known.
 	defer func() {
 		p.waits = len(left)
-		p.status.Inventory = merged(wanted, inventoryOf(objectsOf(left)))
+		p.status.Inventory = merged(merged(wanted, inventoryOf(objectsOf(left))), hidden.entriesOf())
 	}()
 	doomed := slices.DeleteFunc(slices.Clone(left), func(l leftover) bool { return l.leaving })
 	// A pass that failed, or holds the cluster to an older build, knows too
 	// little to delete.
 	if len(doomed) == 0 || !p.fresh() {
-		return nil
+		return hidden.stage()
 	}
 	if p.lacksNew(held) {
 		// What replaces it may be among what is not applied.
@@ -76,7 +79,50 @@ func (r *poolSyncReconciler) prune(ctx context.Context, p *syncPass) *stageError
 	if left, err = r.deleteInOrder(ctx, p, manager, left); err != nil {
 		return transient(v1alpha1.ReasonPruneFailed, err)
 	}
-	return nil
+	return hidden.stage()
+}
+
+// noteAbsent remembers which objects were announced, refused, and are not there, though
+// the inventory did not have them before: they were applied at no time. A status that
+// was announced may be read once more.
+func (p *syncPass) noteAbsent() {
+	for _, s := range p.sights {
+		switch {
+		case s.refused == nil || s.present() != nil:
+			delete(p.memory.never, s.id)
+		case p.known != nil && !p.known[s.id]:
+			if p.memory.never == nil {
+				p.memory.never = map[objectID]bool{}
+			}
+			p.memory.never[s.id] = true
+		}
+	}
+}
+
+// unreadable are entries of the inventory that the account may not read, so that nobody
+// knows whether they are there. A nil one has none.
+type unreadable struct {
+	entries []v1alpha1.InventoryEntry
+	first   error
+}
+
+func (u *unreadable) Error() string { return u.first.Error() }
+
+func (u *unreadable) entriesOf() []v1alpha1.InventoryEntry {
+	if u == nil {
+		return nil
+	}
+	return u.entries
+}
+
+// stage is why the prune is not whole; nil where nothing is hidden.
+func (u *unreadable) stage() *stageError {
+	if u == nil {
+		return nil
+	}
+	failed := transient(v1alpha1.ReasonPruneFailed, fmt.Errorf("Git has %s no more, of which nobody knows whether it is there: %w", count.Of(len(u.entries), "object"), u.first))
+	failed.remedy = "give the account that applies the right to get and delete it; everything else was pruned"
+	return failed
 }
 
 // lacksNew says whether an object of the build is not there at all because it is held
@@ -156,9 +202,11 @@ func withinLimit(p *syncPass, doomed []*unstructured.Unstructured) *stageError {
 		limit.Refusal(p.target.revision, names, all, "object"), p.sync.Namespace, p.sync.Name, v1alpha1.AnnotationApprovePrune, p.target.commit))
 }
 
-// survivors are the entries that still exist and are still this PoolSync's.
+// survivors are the entries that still exist and are still this PoolSync's. Its error may
+// be an unreadable, beside the others.
 func (r *poolSyncReconciler) survivors(ctx context.Context, sync *v1alpha1.PoolSync, manager *ssa.ResourceManager, entries []v1alpha1.InventoryEntry) ([]leftover, error) {
 	var left []leftover
+	var hidden *unreadable
 	ours := manager.GetOwnerLabels(sync.Name, sync.Namespace)
 	for _, entry := range entries {
 		object := &unstructured.Unstructured{}
@@ -168,11 +216,19 @@ func (r *poolSyncReconciler) survivors(ctx context.Context, sync *v1alpha1.PoolS
 		case apierrors.IsNotFound(err), meta.IsNoMatchError(err):
 		case apierrors.IsForbidden(err) && namespaceGoes(ctx, r.live, entry.Namespace):
 			// The account's rights went with the namespace, and so does the object.
+		case apierrors.IsForbidden(err):
+			if hidden == nil {
+				hidden = &unreadable{first: err}
+			}
+			hidden.entries = append(hidden.entries, entry)
 		case err != nil:
 			return nil, fmt.Errorf("read %s %s/%s: %w", entry.Kind, entry.Namespace, entry.Name, err)
 		case contains(object.GetLabels(), ours):
 			left = append(left, leftover{object, object.GetDeletionTimestamp() != nil})
 		}
+	}
+	if hidden != nil {
+		return left, hidden
 	}
 	return left, nil
 }

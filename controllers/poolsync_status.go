@@ -20,6 +20,8 @@ type stageError struct {
 	cause  error
 	// stalled: only a change of the object or of Git helps; else it may pass.
 	stalled bool
+	// remedy is in place of the reason's; empty: that is meant.
+	remedy string
 }
 
 func transient(reason v1alpha1.Reason, cause error) *stageError {
@@ -34,6 +36,9 @@ func stalled(reason v1alpha1.Reason, cause error) *stageError {
 // with the same advice.
 func (e *stageError) message() string {
 	text := secret.Redact(e.cause.Error())
+	if e.remedy != "" {
+		return text + ": " + e.remedy
+	}
 	if advice, outcome, _ := strings.Cut(e.reason.Remedy(), "; "); strings.HasSuffix(text, advice) {
 		return text + "; " + outcome
 	}
@@ -108,6 +113,7 @@ func (r *poolSyncReconciler) announce(ctx context.Context, p *syncPass) error {
 	if !p.fresh() || p.memory.applied == p.target {
 		return nil
 	}
+	p.known = idsOf(p.status.Inventory)
 	p.status.Inventory = merged(p.status.Inventory, inventory(p.own(p.target)))
 	message := "applies " + p.target.revision
 	r.set(p, v1alpha1.ConditionReady, metav1.ConditionUnknown, v1alpha1.ReasonProgressing, message)

@@ -49,7 +49,7 @@ func (c *checker) between() {
 				c.find(pool.subject, pool.problem(RuleHubURLDisagrees, "spec.hubURL", fmt.Sprintf("the HubPool is pushed to %s (%s:%d)", hub.hubURL, hub.file, hub.line)))
 			}
 			c.compareHalves(pool, defined[pool.hubPool])
-		case len(c.hubPools) > 0 && !c.lost && !pool.unsure && !c.mayBe(v1alpha1.HubPoolKind, pool.hubPool):
+		case len(c.hubPools) > 0 && c.appliers != nil && !c.lost && !pool.unsure && !c.mayBe(v1alpha1.HubPoolKind, pool.hubPool):
 			c.find(pool.subject, pool.problem(RulePoolWithoutHubPool, pool.field, fmt.Sprintf("no HubPool defines hub pool %s", pool.hubPool)))
 		}
 	}

@@ -283,3 +283,18 @@ func TestAnAbsentPathOfWhoeverAppliesIt(t *testing.T) {
 		}
 	}
 }
+
+// Who applies one path sees it alone: the other half of a pool may lie in another, which
+// the hub reads.
+func TestAPathAloneAsksForNoOtherHalf(t *testing.T) {
+	files := map[string]string{"clusters/eu/kustomization.yaml": "resources: [gpu.yaml, hub.yaml]\n", "clusters/eu/gpu.yaml": basePool,
+		"clusters/eu/hub.yaml": strings.Replace(hubPool, "name: gpu", "name: other", 1)}
+	dir := repo(t, files)
+	_, report, err := fleet.BuildChecked(t.Context(), validator(t), dir, "clusters/eu", nil)
+	if err != nil || report.Failed() {
+		t.Errorf("%v: %+v", err, report)
+	}
+	if got := places(check(t, files)); !slices.Contains(got, "pool-without-hubpool clusters/eu/gpu.yaml:5:3 metadata.name") {
+		t.Errorf("of the whole repository: %q", got)
+	}
+}
