@@ -120,7 +120,7 @@ func (u *unreadable) stage() *stageError {
 	if u == nil {
 		return nil
 	}
-	failed := transient(v1alpha1.ReasonPruneFailed, fmt.Errorf("Git has %s no more, of which nobody knows whether it is there: %w", count.Of(len(u.entries), "object"), u.first))
+	failed := transient(v1alpha1.ReasonPruneFailed, fmt.Errorf("of %s that Git has no more nobody knows whether it is there: %w", count.Of(len(u.entries), "object"), u.first))
 	failed.remedy = "give the account that applies the right to get and delete it; everything else was pruned"
 	return failed
 }
