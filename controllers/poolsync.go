@@ -65,7 +65,7 @@ type poolSyncReconciler struct {
 type syncMemory struct {
 	// never are objects that were announced, refused, and applied at no time.
 	never map[objectID]bool
-	uid types.UID
+	uid   types.UID
 	// status is what the process wrote last, or found when it began; contest is
 	// about it.
 	status  *v1alpha1.PoolSyncStatus
