@@ -46,10 +46,10 @@ func (b *builder) elsewhere(found []applier) {
 	for i := range found {
 		a := &found[i]
 		a.elsewhere = false
-		if a.url == "" && a.object != nil {
-			urls[i] = b.sources[sourceOf(a.object.Object)]
-		} else if a.url != "" {
+		if a.url != "" {
 			urls[i] = []string{a.url}
+		} else if a.object != nil {
+			urls[i] = b.sources[sourceOf(a.object.Object)]
 		}
 		if slices.ContainsFunc(urls[i], func(url string) bool { return url == "" || strings.ContainsAny(url, "${}") }) {
 			urls[i] = nil
@@ -60,14 +60,12 @@ func (b *builder) elsewhere(found []applier) {
 			}
 		}
 	}
+	parents := pathsOf(found)
 	for i := range found {
 		a := &found[i]
 		here, sources := maps.Clone(remotes), map[string]bool{}
-		for j := range found {
+		for _, j := range parents.applying(found, a.in) {
 			p := &found[j]
-			if !p.applies(a.in) {
-				continue
-			}
 			if p.object != nil && !p.sync {
 				sources[sourceOf(p.object.Object)] = true
 			}
@@ -83,12 +81,40 @@ func (b *builder) elsewhere(found []applier) {
 		switch {
 		case len(urls[i]) > 0:
 			a.elsewhere = len(here) > 0 && !slices.ContainsFunc(urls[i], func(url string) bool { return here[path.Base(RepositoryOf(url))] })
-			a.url = urls[i][0]
+			a.reads = urls[i][0]
 		case a.object != nil && !a.sync:
 			source := sourceOf(a.object.Object)
 			a.elsewhere = source != "" && len(sources) > 0 && !sources[source]
 		}
 	}
+}
+
+// pathsOf finds appliers by their path.
+func pathsOf(appliers []applier) byPath {
+	found := byPath{}
+	for i := range appliers {
+		found[appliers[i].path] = append(found[appliers[i].path], i)
+	}
+	return found
+}
+
+// byPath: path → the appliers of it.
+type byPath map[string][]int
+
+// applying are those that apply a root or file, ascending.
+func (p byPath) applying(appliers []applier, in string) (found []int) {
+	for dir := in; ; dir = path.Dir(dir) {
+		for _, i := range p[dir] {
+			if appliers[i].applies(in) {
+				found = append(found, i)
+			}
+		}
+		if dir == "." {
+			break
+		}
+	}
+	slices.Sort(found)
+	return found
 }
 
 // sourceOf names the source of Flux that a sync reads; empty: none.
@@ -120,6 +146,6 @@ func (c *checker) hintElsewhere() {
 			continue
 		}
 		a := &(*c.appliers)[at]
-		f.problem.Hint += fmt.Sprintf("; %s in %s applies %s of another repository, %s", a.name, a.in, a.path, cmp.Or(a.url, "which its source names"))
+		f.problem.Hint += fmt.Sprintf("; %s in %s applies %s of another repository, %s", a.name, a.in, a.path, cmp.Or(a.reads, "which its source names"))
 	}
 }

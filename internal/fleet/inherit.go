@@ -24,11 +24,12 @@ const (
 // What applies an applier is one itself, so it is done until nothing changes any more.
 func (b *builder) inherited(ctx context.Context, found []applier) ([]applier, error) {
 	h := &heritage{b: b, rendered: map[string][]renderedObject{}, in: map[placed][]string{}}
+	units := map[string]int{}
 	for _, a := range found {
-		at := slices.IndexFunc(h.units, func(u unit) bool { return u.in == a.in })
-		if at < 0 {
+		at, known := units[a.in]
+		if !known {
 			at = len(h.units)
-			h.units = append(h.units, unit{in: a.in})
+			units[a.in], h.units = at, append(h.units, unit{in: a.in})
 		}
 		h.units[at].appliers = append(h.units[at].appliers, a)
 		h.in[a.place] = append(h.in[a.place], a.in)
@@ -95,14 +96,12 @@ func (h *heritage) generation(ctx context.Context, parents []applier) (next []ap
 	for i := range h.units {
 		most += len(h.units[i].appliers)
 	}
+	paths := pathsOf(parents)
 	for i := range h.units {
 		u := &h.units[i]
 		inherits := false
-		for j := range parents {
+		for _, j := range paths.applying(parents, u.in) {
 			p := &parents[j]
-			if !p.applies(u.in) {
-				continue
-			}
 			if inherits = true; ctx.Err() != nil {
 				return nil, buildError(u.in, ctx.Err())
 			}

@@ -140,7 +140,7 @@ func TestAnApplierOfAnotherRepository(t *testing.T) {
 		"a mirror":                            {files(map[string]string{"syncs/b.yaml": team, "more/s.yaml": source("team", "https://mirror.example.com/fleet.git")}), []string{wrong}},
 		"one that nobody knows":               {files(map[string]string{"syncs/b.yaml": team}), []string{wrong}},
 		"two of a name":                       {files(map[string]string{"syncs/b.yaml": team, "more/a.yaml": source("team", "https://git.example.com/team.git"), "more/b.yaml": source("team", "https://git.example.com/other.git")}), []string{"unresolved-variable pools/gpu.yaml:10:3 spec.maxRunners"}},
-		"two of a name, of which one is this": {files(map[string]string{"syncs/b.yaml": team, "more/a.yaml": source("team", "https://git.example.com/fleet.git"), "more/b.yaml": source("team", "https://git.example.com/other.git")}), []string{wrong}},
+		"two of a name, of which one is this": {files(map[string]string{"syncs/b.yaml": team, "more/a.yaml": source("team", "https://git.example.com/other.git"), "more/b.yaml": source("team", "https://git.example.com/fleet.git")}), []string{wrong}},
 		"a fork called otherwise": {with(files(nil), map[string]string{"clusters/eu/kustomization.yaml": "resources: [k.yaml]\n",
 			"clusters/eu/k.yaml": source("flux-system", "https://git.example.com/renamed.git") + kustomizationOf("flux-system", "./clusters/eu", "") + "---\n" + kustomizationOf("pools", "./pools", gives("7"))}), nil},
 		"an artifact of another source": {with(files(nil), map[string]string{"clusters/eu/kustomization.yaml": "resources: [k.yaml]\n",

@@ -39,10 +39,10 @@ type applier struct {
 	// pathField is the field of an Application that has the path, and at where it is.
 	pathField string
 	at        placed
-	// url is of the repository that it reads; empty: it is not known. elsewhere: that is
-	// another than this one.
-	url       string
-	elsewhere bool
+	// url is of the repository that it reads, as it says itself; empty: it does not.
+	// elsewhere: that is another than this one, and reads says which for people.
+	url, reads string
+	elsewhere  bool
 	// facts of what is no Application.
 	facts *facts
 	// variables are nil where it replaces none. References to objects of a
