@@ -28,8 +28,8 @@ type modelRun struct {
 type modelRunner struct {
 	store.Runner
 	credential store.Credential
-	checks bool
-	detach func()
+	checks     bool
+	detach     func()
 	// run is the index of the run that it holds; -1: none, and it is idle.
 	run int
 	// done: it had its run and only has to leave.
@@ -44,11 +44,11 @@ type queueModel struct {
 	members []*store.Store
 	// credentials that are live, one for each controller.
 	credentials []store.Credential
-	runs     []*modelRun
-	runners  []*modelRunner // in the order in which they enrolled
-	cordoned bool
-	keys     int
-	ended    map[int]hubv1.RunState
+	runs        []*modelRun
+	runners     []*modelRunner // in the order in which they enrolled
+	cordoned    bool
+	keys        int
+	ended       map[int]hubv1.RunState
 }
 
 // settle hands out what can be: the oldest run first, each to the runner that has
