@@ -64,24 +64,12 @@ func (r *poolSyncReconciler) resolveArtifact(ctx context.Context, p *syncPass) *
 	artifact := artifactOf(object)
 	p.memory.artifact = artifactSeen(artifact)
 	if artifact.URL == "" || artifact.Revision == "" {
-		return transient(v1alpha1.ReasonArtifactFailed, fmt.Errorf("%s %s has no artifact yet: %s", reference.Kind, name, cmp.Or(readyMessage(object), "source-controller has not looked at it")))
+		return transient(v1alpha1.ReasonArtifactFailed, fmt.Errorf("%s %s has no artifact yet: %s", reference.Kind, name, cmp.Or(fleet.ReadyOf(object).Message, "source-controller has not looked at it")))
 	}
 	_, commit := fleet.Of(artifact.Revision)
 	p.artifact, p.commit = &artifact, cmp.Or(commit, artifact.Revision)
 	p.status.LastAttemptedRevision = artifact.Revision
 	return nil
-}
-
-// readyMessage is what an object's Ready condition says.
-func readyMessage(object *unstructured.Unstructured) string {
-	conditions, _, _ := unstructured.NestedSlice(object.Object, "status", "conditions")
-	for _, c := range conditions {
-		if condition, _ := c.(map[string]any); condition["type"] == v1alpha1.ConditionReady {
-			message, _ := condition["message"].(string)
-			return message
-		}
-	}
-	return ""
 }
 
 // sourceMoved says whether the source of Flux offers something else than the last full

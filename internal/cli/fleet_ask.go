@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -124,22 +125,7 @@ func (a *asker) foreign() (all []asked, err error) {
 // handled says whether a controller of Flux has handled a request and is done with it.
 func handled(object *unstructured.Unstructured, request string) bool {
 	at, _, _ := unstructured.NestedString(object.Object, "status", "lastHandledReconcileAt")
-	status, _ := readyOf(object)
-	return at == request && status != metav1.ConditionUnknown
-}
-
-// readyOf is the condition Ready of an object.
-func readyOf(object *unstructured.Unstructured) (metav1.ConditionStatus, string) {
-	conditions, _, _ := unstructured.NestedSlice(object.Object, "status", "conditions")
-	for _, each := range conditions {
-		condition, _ := each.(map[string]any)
-		if condition["type"] == v1alpha1.ConditionReady {
-			status, _ := condition["status"].(string)
-			message, _ := condition["message"].(string)
-			return metav1.ConditionStatus(status), message
-		}
-	}
-	return metav1.ConditionUnknown, ""
+	return at == request && fleet.ReadyOf(object).Status != metav1.ConditionUnknown
 }
 
 // refreshed says whether Argo CD has looked at an Application again, and is done with
@@ -194,8 +180,8 @@ func (a *asker) source(reference *v1alpha1.SourceReference, namespace string) *a
 				return false
 			}
 			revision, _, _ = unstructured.NestedString(object.Object, "status", "artifact", "revision")
-			if ready, message := readyOf(object); ready == metav1.ConditionFalse {
-				failed = source.name + ": " + message
+			if ready := fleet.ReadyOf(object); ready.Status == metav1.ConditionFalse {
+				failed = source.name + ": " + ready.Message
 			}
 			return true
 		})
@@ -207,12 +193,9 @@ func (a *asker) source(reference *v1alpha1.SourceReference, namespace string) *a
 // annotate writes an annotation; left says why this account may not.
 func (a *asker) annotate(object client.Object, name, value string) (left string, err error) {
 	before, _ := object.DeepCopyObject().(client.Object)
-	annotations := map[string]string{name: value}
-	for key, value := range object.GetAnnotations() {
-		if key != name {
-			annotations[key] = value
-		}
-	}
+	annotations := map[string]string{}
+	maps.Copy(annotations, object.GetAnnotations())
+	annotations[name] = value
 	object.SetAnnotations(annotations)
 	err = a.cluster.client.Patch(a.ctx, object, client.MergeFrom(before))
 	if apierrors.IsForbidden(err) {

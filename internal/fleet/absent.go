@@ -96,14 +96,17 @@ func (b *builder) remotes() map[string]bool {
 	if b.cloneOf != nil {
 		return b.cloneOf.remotes()
 	}
-	data, err := readBounded(b.root, ".git/config")
-	if err != nil {
-		return nil
+	if b.knownRemotes != nil {
+		return b.knownRemotes
 	}
-	config := gitconfig.New()
-	// What cannot be read of it says nothing.
-	_ = gitconfig.NewDecoder(strings.NewReader(string(data))).Decode(config)
-	return RemotesOf(config)
+	b.knownRemotes = map[string]bool{}
+	if data, err := readBounded(b.root, ".git/config"); err == nil {
+		config := gitconfig.New()
+		// What cannot be read of it says nothing.
+		_ = gitconfig.NewDecoder(strings.NewReader(string(data))).Decode(config)
+		b.knownRemotes = RemotesOf(config)
+	}
+	return b.knownRemotes
 }
 
 // RemotesOf are the repositories that Git's settings name as remotes, each as

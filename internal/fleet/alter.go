@@ -179,9 +179,7 @@ func (a *alteration) tooLarge() *schemas.Problem {
 		if len(entries) <= maxEntries {
 			continue
 		}
-		at := a.place("spec.%s", name)
-		problem := a.by.about(RuleTooLarge, a.field("spec."+name), fmt.Sprintf("%v: %d entries, and at most %d are put into the kustomization of the path", errBounds, len(entries), maxEntries))
-		problem.File, problem.Line, problem.Column = at.file, int(at.line), int(at.column)
+		problem := a.by.locate(a.by.about(RuleTooLarge, a.field("spec."+name), fmt.Sprintf("%v: %d entries, and at most %d are put into the kustomization of the path", errBounds, len(entries), maxEntries)))
 		problem.Hint = "write them into a kustomization or component of the repository, or put those of one object into one"
 		return &problem
 	}

@@ -24,13 +24,13 @@ func (b *builder) bearOthers(ctx context.Context, at string, who applicant, out 
 		return err
 	}
 	remote := func(p schemas.Problem) bool { return p.Rule == RuleRemoteReference }
-	if !slices.ContainsFunc(out.problems, remote) && (s.kustomizations[at] == "" || s.unsure(at, map[string]bool{})) {
+	sure := s.kustomizations[at] != "" && !s.unsure(at, map[string]bool{})
+	if !sure && !slices.ContainsFunc(out.problems, remote) {
 		return nil
 	}
 	if b.mayBeOurs(root{path: at, kustomization: s.kustomizations[at]}) || who == anybody && !s.oursApart(path.Dir(at)) {
 		return nil
 	}
-	sure := s.kustomizations[at] != "" && !s.unsure(at, map[string]bool{})
 	for i := range out.problems {
 		p := &out.problems[i]
 		switch {

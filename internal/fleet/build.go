@@ -199,6 +199,8 @@ type builder struct {
 	given *Variables
 	// applied: see appliers; nil until somebody asks.
 	applied *[]applier
+	// knownRemotes: see remotes; nil until somebody asks.
+	knownRemotes map[string]bool
 	// cloneOf knows which repository this is a copy of; nil: this one.
 	cloneOf *builder
 	// beyond are the bounds that the search for appliers would have passed.

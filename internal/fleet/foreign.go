@@ -142,16 +142,9 @@ func (f *ForeignSync) readFlux(obj *unstructured.Unstructured) {
 	f.LastAppliedRevision = textAt(obj, "status", "lastAppliedRevision")
 	f.LastAttemptedRevision = textAt(obj, "status", "lastAttemptedRevision")
 	f.Suspended, _, _ = unstructured.NestedBool(obj.Object, "spec", "suspend")
-	conditions, _, _ := unstructured.NestedSlice(obj.Object, "status", "conditions")
-	for _, each := range conditions {
-		condition := unstructured.Unstructured{}
-		condition.Object, _ = each.(map[string]any)
-		observed, there, _ := unstructured.NestedInt64(condition.Object, "observedGeneration")
-		// A condition that speaks of an older spec says nothing of this one.
-		if textAt(&condition, "type") == v1alpha1.ConditionReady && (!there || observed == obj.GetGeneration()) {
-			f.Ready = metav1.ConditionStatus(textAt(&condition, "status"))
-			f.Reason, f.Message = textAt(&condition, "reason"), textAt(&condition, "message")
-		}
+	// A condition that speaks of an older spec says nothing of this one.
+	if ready := ReadyOf(obj); ready.ObservedGeneration == 0 || ready.ObservedGeneration == obj.GetGeneration() {
+		f.Ready, f.Reason, f.Message = ready.Status, ready.Reason, ready.Message
 	}
 	itself := f.itself(obj)
 	f.applies = &applier{object: itself, path: f.Path, alteration: itself.alterationOf()}
@@ -163,6 +156,34 @@ func (f *ForeignSync) readFlux(obj *unstructured.Unstructured) {
 		// No command reads a Secret that is not its own.
 		f.Unrendered = append(f.Unrendered, "postBuild.substituteFrom")
 	}
+}
+
+// ReadyOf is the condition Ready of an object of Flux; Unknown where it has none.
+func ReadyOf(obj *unstructured.Unstructured) metav1.Condition {
+	conditions, _, _ := unstructured.NestedSlice(obj.Object, "status", "conditions")
+	for _, each := range conditions {
+		condition := unstructured.Unstructured{}
+		condition.Object, _ = each.(map[string]any)
+		if textAt(&condition, "type") == v1alpha1.ConditionReady {
+			observed, _, _ := unstructured.NestedInt64(condition.Object, "observedGeneration")
+			return metav1.Condition{Type: v1alpha1.ConditionReady, Status: metav1.ConditionStatus(textAt(&condition, "status")), ObservedGeneration: observed,
+				Reason: textAt(&condition, "reason"), Message: textAt(&condition, "message")}
+		}
+	}
+	return metav1.Condition{Type: v1alpha1.ConditionReady, Status: metav1.ConditionUnknown}
+}
+
+// TakesAlong says whether what a Kustomization of Flux or an Application of Argo CD has
+// applied goes with it.
+func TakesAlong(obj *unstructured.Unstructured) bool {
+	switch {
+	case isFlux(obj):
+		prune, _, _ := unstructured.NestedBool(obj.Object, "spec", "prune")
+		return prune
+	case obj.GroupVersionKind().Group == argoGroup && obj.GetKind() == kindApplication:
+		return slices.ContainsFunc(obj.GetFinalizers(), func(name string) bool { return strings.HasPrefix(name, "resources-finalizer.argocd.argoproj.io") })
+	}
+	return false
 }
 
 // fluxSubstitution is what a Kustomization replaces variables by.

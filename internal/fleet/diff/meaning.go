@@ -1,12 +1,10 @@
 package diff
 
 import (
-	"slices"
-	"strings"
-
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"cloop.dev/cloop/apis/v1alpha1"
+	"cloop.dev/cloop/internal/fleet"
 )
 
 // meaning says what it does that an object comes, goes or gets another name, and
@@ -29,19 +27,8 @@ func meaning(o *Object) (Class, string) {
 // foreignMeaning is that of what applies pools in place of a PoolSync: gone, it takes with
 // it what it has applied, if it was told to. One that was renamed does so too.
 func foreignMeaning(o *Object) (Class, string) {
-	if o.before == nil || o.Change != Removed && o.Change != Renamed {
-		return Neutral, ""
-	}
-	const pruned = "what it has applied goes with it: pools are drained first"
-	switch obj := o.before.Unstructured; {
-	case obj.GroupVersionKind().Group == "kustomize.toolkit.fluxcd.io" && obj.GetKind() == "Kustomization":
-		if prune, _, _ := unstructured.NestedBool(obj.Object, "spec", "prune"); prune {
-			return Destructive, pruned
-		}
-	case obj.GroupVersionKind().Group == "argoproj.io" && obj.GetKind() == "Application":
-		if slices.ContainsFunc(obj.GetFinalizers(), func(name string) bool { return strings.HasPrefix(name, "resources-finalizer.argocd.argoproj.io") }) {
-			return Destructive, pruned
-		}
+	if o.before != nil && (o.Change == Removed || o.Change == Renamed) && fleet.TakesAlong(o.before.Unstructured) {
+		return Destructive, "what it has applied goes with it: pools are drained first"
 	}
 	return Neutral, ""
 }
