@@ -130,17 +130,11 @@ func TestBadInput(t *testing.T) {
 			for above := dir; above != "/" && above != os.TempDir(); above = filepath.Dir(above) {
 				_ = os.Chmod(above, 0o755)
 			}
-			before := heap()
-			stop, sampled := make(chan struct{}), make(chan uint64)
-			go func() { sampled <- peakHeap(stop) }()
-			began := spent(t)
 			var report *fleet.Report
 			var err error
-			asNobody(t, func() { report, err = fleet.Check(t.Context(), v, dir) })
-			close(stop)
-			if peak, took := int64(<-sampled)-int64(before), spent(t)-began; peak > memory || took > patience {
-				t.Errorf("it took %s and %d MiB", took, peak>>20)
-			}
+			keepsTo(t, memory, patience, func() {
+				asNobody(t, func() { report, err = fleet.Check(t.Context(), v, dir) })
+			})
 			if err != nil {
 				t.Fatal(err)
 			}

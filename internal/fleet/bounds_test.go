@@ -95,17 +95,9 @@ func TestWhatTextIsMultipliedToIsBounded(t *testing.T) {
 			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 			defer cancel()
 			dir := repo(t, test.files)
-			before := heap()
-			stop, sampled := make(chan struct{}), make(chan uint64)
-			go func() { sampled <- peakHeap(stop) }()
-			began := spent(t)
-			report, err := fleet.Check(ctx, v, dir, "eu")
-			took := spent(t) - began
-			close(stop)
-			peak := int64(<-sampled) - int64(before)
-			if t.Logf("%s of processors, %d MiB", took, peak>>20); peak > memory || took > patience {
-				t.Errorf("it took %s of processors and %d MiB", took, peak>>20)
-			}
+			var report *fleet.Report
+			var err error
+			keepsTo(t, memory, patience, func() { report, err = fleet.Check(ctx, v, dir, "eu") })
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -198,9 +190,9 @@ func TestTextsAreLookedIntoOnce(t *testing.T) {
 		"one line": "a: \"x & *\"\n", "quoted twice": "a: \"'x & *'\"\n", "lines": "a: |\n  x &\n  *y\n", "a text alone": "x & *\n", "a text in a text": nested.String(),
 	} {
 		t.Run(name, func(t *testing.T) {
-			began := time.Now()
+			began := processorTime()
 			report := check(t, with(sound(), map[string]string{"notes/a.yaml": "# cloop.dev PoolSync\n" + text, "clusters/eu/cm.yaml": "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: a}\ndata:\n  " + strings.ReplaceAll(strings.TrimSpace(text), "\n", "\n  ") + "\n"}))
-			if took := time.Since(began); took > 10*time.Second || report.Documents < 2 {
+			if took := processorTime() - began; took > 10*time.Second || report.Documents < 2 {
 				t.Errorf("it took %s: %v", took, report.Problems)
 			}
 		})

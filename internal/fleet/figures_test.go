@@ -115,18 +115,16 @@ type expense struct {
 }
 
 func (s *expense) measure(run func()) {
-	before, used := heap(), processorTime()
-	stop, sampled := make(chan struct{}), make(chan uint64)
-	go func() { sampled <- peakHeap(stop) }()
-	began := time.Now()
-	run()
-	s.elapsed += time.Since(began)
-	s.processor += processorTime() - used
-	close(stop)
-	s.peak = max(s.peak, int64(<-sampled)-int64(before))
+	s.peak = max(s.peak, peakOf(func() {
+		began, used := time.Now(), processorTime()
+		run()
+		s.elapsed += time.Since(began)
+		s.processor += processorTime() - used
+	}))
 }
 
-// processorTime is what this process has used, of all processors.
+// processorTime is what this process has used so far, of all processors: what others
+// do on the machine does not count.
 func processorTime() time.Duration {
 	var usage syscall.Rusage
 	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &usage); err != nil {

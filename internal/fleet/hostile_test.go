@@ -7,7 +7,6 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
 
@@ -155,17 +154,6 @@ func mergeBomb() string {
 	return b.String()
 }
 
-// spent is the processor time that this process took so far: what others do on
-// the machine does not count.
-func spent(t *testing.T) time.Duration {
-	t.Helper()
-	var usage syscall.Rusage
-	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &usage); err != nil {
-		t.Fatal(err)
-	}
-	return time.Duration(usage.Utime.Nano() + usage.Stime.Nano())
-}
-
 // Nothing that is committed runs a program, reaches another place, ends the
 // process or takes more than a bounded part of its memory and time: it is a
 // problem of its file like any other. Run it under ulimit -v all the same.
@@ -266,21 +254,16 @@ func TestHostileRepositories(t *testing.T) {
 				t.Fatal("there is no such case")
 			}
 			dir := repo(t, files)
-			before := heap()
-			stop, sampled := make(chan struct{}), make(chan uint64)
-			go func() { sampled <- peakHeap(stop) }()
-			began := spent(t)
-			report, err := fleet.Check(t.Context(), v, dir)
 			path := "clusters/eu"
 			if _, overlay := files[path+"/kustomization.yaml"]; !overlay {
 				path = "."
 			}
-			_, refused := fleet.Build(t.Context(), dir, path)
-			took := spent(t) - began
-			close(stop)
-			if peak := int64(<-sampled) - int64(before); peak > memory || took > patience {
-				t.Errorf("it took %s of processor time and %d MiB", took, peak>>20)
-			}
+			var report *fleet.Report
+			var err, refused error
+			keepsTo(t, memory, patience, func() {
+				report, err = fleet.Check(t.Context(), v, dir)
+				_, refused = fleet.Build(t.Context(), dir, path)
+			})
 			if err != nil {
 				t.Fatal(err)
 			}

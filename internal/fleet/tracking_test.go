@@ -27,9 +27,9 @@ func patched(pools int) map[string]string {
 // Having kustomize note each of four hundred patches on each of four hundred
 // pools took minutes.
 func TestManyPatchesAreRenderedInTime(t *testing.T) {
-	began := time.Now()
+	began := processorTime()
 	rendered, err := fleet.Build(t.Context(), repo(t, patched(400)), "eu")
-	if took := time.Since(began); err != nil || len(rendered) != 400 || took > time.Minute {
+	if took := processorTime() - began; err != nil || len(rendered) != 400 || took > time.Minute {
 		t.Errorf("rendered %d objects in %s, %v", len(rendered), took, err)
 	}
 }
