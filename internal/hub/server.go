@@ -218,7 +218,7 @@ func (p *parts) shutDown(server *http.Server) error {
 func (p *parts) handler() http.Handler {
 	mux := http.NewServeMux()
 	mux.Handle("/", api.New(api.Options{
-		Build: p.Build, Store: p.store, Syncs: p.syncs, Sources: p.sources, Examine: p.examine, Validator: p.syncs.validator, Clock: p.Clock, Log: p.Log,
+		Build: p.Build, Store: p.store, Sources: p.sources, Examine: p.examine, Validator: p.syncs.validator, Clock: p.Clock, Log: p.Log,
 		HeartbeatInterval: p.HeartbeatInterval, Rates: p.Rates, Limited: p.metrics.limited, Stopping: p.stopping,
 	}))
 	mux.Handle("POST /webhooks/{sync}", newWebhooks(p.Options, p.syncs, p.metrics))

@@ -89,14 +89,6 @@ func sweepClones(o Options) {
 	}
 }
 
-// Reconcile makes a sync run now, at whichever hub it runs.
-func (s *syncs) Reconcile(ctx context.Context, name string) error {
-	if s.followers[name] == nil {
-		return nil
-	}
-	return s.store.Tell(ctx, store.PokeTopic(name))
-}
-
 // run follows every repository until the context ends.
 func (s *syncs) run(ctx context.Context) {
 	var group sync.WaitGroup

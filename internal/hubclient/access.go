@@ -26,7 +26,7 @@ func (c *Client) Self(ctx context.Context) (hubv1.Identity, error) {
 
 // CreateUser makes a user without roles and tokens.
 func (c *Client) CreateUser(ctx context.Context, request hubv1.CreateUserRequest) (hubv1.User, error) {
-	return create[hubv1.User](ctx, c, apiUsers, request)
+	return post[hubv1.User](ctx, c, apiUsers, request)
 }
 
 // ListUsers lists the users by name.
@@ -48,12 +48,12 @@ func (c *Client) RemoveUser(ctx context.Context, user string) error {
 
 // ForceRemoveUser is RemoveUser also for the last one who manages access.
 func (c *Client) ForceRemoveUser(ctx context.Context, user string) error {
-	return c.do(ctx, call{method: http.MethodDelete, path: apiUsers + "/" + segment(user), query: url.Values{"force": {"true"}}, repeatable: true}, nil)
+	return c.do(ctx, call{method: http.MethodDelete, path: apiUsers + "/" + segment(user), query: url.Values{"force": {"true"}}}, nil)
 }
 
 // CreateGroup makes a group without members.
 func (c *Client) CreateGroup(ctx context.Context, request hubv1.CreateGroupRequest) (hubv1.Group, error) {
-	return create[hubv1.Group](ctx, c, apiGroups, request)
+	return post[hubv1.Group](ctx, c, apiGroups, request)
 }
 
 // ListGroups lists the groups by name.
@@ -75,14 +75,14 @@ func (c *Client) RemoveGroup(ctx context.Context, group string) error {
 // AddMember puts a user into a group.
 func (c *Client) AddMember(ctx context.Context, group, user string) (hubv1.Group, error) {
 	var out hubv1.Group
-	err := c.do(ctx, call{method: http.MethodPut, path: memberPath(group, user), repeatable: true}, &out)
+	err := c.do(ctx, call{method: http.MethodPut, path: memberPath(group, user)}, &out)
 	return out, err
 }
 
 // RemoveMember takes a user out of a group.
 func (c *Client) RemoveMember(ctx context.Context, group, user string) (hubv1.Group, error) {
 	var out hubv1.Group
-	err := c.do(ctx, call{method: http.MethodDelete, path: memberPath(group, user), repeatable: true}, &out)
+	err := c.do(ctx, call{method: http.MethodDelete, path: memberPath(group, user)}, &out)
 	return out, err
 }
 
@@ -104,7 +104,7 @@ func (c *Client) GetRole(ctx context.Context, role string) (hubv1.Role, error) {
 // PutRole makes a role, or changes what it permits.
 func (c *Client) PutRole(ctx context.Context, role string, request hubv1.RoleRequest) (hubv1.Role, error) {
 	var out hubv1.Role
-	err := c.do(ctx, call{method: http.MethodPut, path: apiRoles + "/" + segment(role), body: request, repeatable: true}, &out)
+	err := c.do(ctx, call{method: http.MethodPut, path: apiRoles + "/" + segment(role), body: request}, &out)
 	return out, err
 }
 
@@ -115,7 +115,7 @@ func (c *Client) RemoveRole(ctx context.Context, role string) error {
 
 // GiveRole gives a role to a user or a group.
 func (c *Client) GiveRole(ctx context.Context, role string, request hubv1.BindingRequest) (hubv1.Role, error) {
-	return repeat[hubv1.Role](ctx, c, apiRoles+"/"+segment(role)+"/bindings", request)
+	return post[hubv1.Role](ctx, c, apiRoles+"/"+segment(role)+"/bindings", request)
 }
 
 // TakeRole takes a role away from a user or a group.
@@ -125,13 +125,13 @@ func (c *Client) TakeRole(ctx context.Context, role string, request hubv1.Bindin
 		query.Set("project", request.Project)
 	}
 	var out hubv1.Role
-	err := c.do(ctx, call{method: http.MethodDelete, path: apiRoles + "/" + segment(role) + "/bindings", query: query, repeatable: true}, &out)
+	err := c.do(ctx, call{method: http.MethodDelete, path: apiRoles + "/" + segment(role) + "/bindings", query: query}, &out)
 	return out, err
 }
 
 // CreateToken makes a token, whose secret is shown this once.
 func (c *Client) CreateToken(ctx context.Context, request hubv1.CreateTokenRequest) (hubv1.Token, error) {
-	return post[hubv1.Token](ctx, c, apiTokens, request)
+	return reveal[hubv1.Token](ctx, c, apiTokens, request)
 }
 
 // TokenQuery says which tokens to list: the caller's own where it is zero.
@@ -164,7 +164,7 @@ func (c *Client) RevokeToken(ctx context.Context, id string) error {
 }
 
 func (c *Client) remove(ctx context.Context, path string) error {
-	return c.do(ctx, call{method: http.MethodDelete, path: path, repeatable: true}, nil)
+	return c.do(ctx, call{method: http.MethodDelete, path: path}, nil)
 }
 
 // Audit reads one page of the audit trail, oldest row first.

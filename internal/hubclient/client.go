@@ -168,12 +168,12 @@ type call struct {
 	// body is encoded as JSON, unless raw is set.
 	body any
 	raw  []byte
-	// repeatable marks calls that may reach the hub twice without harm, so that
-	// they are sent again where a connection turned out to be dead.
+	// repeatable marks calls that may reach the hub twice without harm and without
+	// a key, so that they are sent again where a connection turned out to be dead.
 	repeatable bool
-	// creates marks calls that make something new each time, unless they carry
-	// the same Idempotency-Key. They are given one.
-	creates bool
+	// shows marks calls whose answer holds a secret this once, so that an answer to
+	// a repetition is of no use.
+	shows   bool
 	ifMatch string
 	accept  string
 }
@@ -271,10 +271,16 @@ func (c *Client) request(ctx context.Context, in call) (*http.Request, error) {
 
 var errTimeout = errors.New("the hub did not answer in time")
 
+// takesKey says whether the call is given an Idempotency-Key of its own, by which
+// the hub knows its repetition: what people change.
+func (in call) takesKey() bool {
+	return in.method != http.MethodGet && strings.HasPrefix(in.path, apiBase) && !in.repeatable && !in.shows
+}
+
 // do sends a call and decodes the answer into out, unless out is nil. A call that
 // may be repeated is, within bounds, while its outcome is unknown.
 func (c *Client) do(ctx context.Context, in call, out any) error {
-	if in.creates && ctx.Value(idempotencyKey{}) == nil {
+	if in.takesKey() && ctx.Value(idempotencyKey{}) == nil {
 		ctx = WithIdempotencyKey(ctx, rand.Text())
 	}
 	ctx, cancel := context.WithTimeoutCause(ctx, c.timeout, errTimeout)
@@ -283,11 +289,11 @@ func (c *Client) do(ctx context.Context, in call, out any) error {
 	for failures := 0; ; failures++ {
 		err := c.once(ctx, in, out)
 		if unknown && out == nil && in.method == http.MethodDelete && isGone(err) {
-			return nil // by the try whose answer was lost
+			return nil // by the try whose answer was lost, at a hub that knows no key of it
 		}
 		unknown = unknown || maybeMade(in, err)
 		switch {
-		case err == nil, definite(err) && (!unknown || keyed(ctx)):
+		case err == nil, definite(err) && (!unknown || keyed(ctx) && weighed(err)):
 			return err // what the key had made would have been the answer
 		case definite(err):
 			return unknownOutcome{err}
@@ -313,6 +319,14 @@ func keyed(ctx context.Context) bool {
 func isGone(err error) bool {
 	var problem *hubv1.Problem
 	return errors.As(err, &problem) && problem.Code == hubv1.CodeNotFound
+}
+
+// weighed says of a refusal that the hub has looked at the request's key before it:
+// whether the caller may ask comes first, and a hub of an older build takes no key
+// with an If-Match.
+func weighed(err error) bool {
+	var problem *hubv1.Problem
+	return errors.As(err, &problem) && (problem.Status == http.StatusConflict || problem.Status == http.StatusUnprocessableEntity)
 }
 
 // definite says of a failed call that it does not help to send it again: the hub
@@ -364,15 +378,14 @@ func post[T any](ctx context.Context, c *Client, path string, body any) (T, erro
 	return out, err
 }
 
-// create is post for what the hub makes once for each Idempotency-Key. What it
-// shows once is not made so: the answer to a repetition is without it.
-func create[T any](ctx context.Context, c *Client, path string, body any) (T, error) {
+// reveal is post for what shows a secret.
+func reveal[T any](ctx context.Context, c *Client, path string, body any) (T, error) {
 	var out T
-	err := c.do(ctx, call{method: http.MethodPost, path: path, body: body, creates: true}, &out)
+	err := c.do(ctx, call{method: http.MethodPost, path: path, body: body, shows: true}, &out)
 	return out, err
 }
 
-// repeat is post for calls that may reach the hub twice without harm.
+// repeat is post for what machines ask, which the hub knows again without a key.
 func repeat[T any](ctx context.Context, c *Client, path string, body any) (T, error) {
 	var out T
 	err := c.do(ctx, call{method: http.MethodPost, path: path, body: body, repeatable: true}, &out)

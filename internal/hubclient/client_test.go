@@ -315,6 +315,14 @@ func TestACallWhoseAnswerIsLostIsSentAgain(t *testing.T) {
 	cancel := func(ctx context.Context, c *hubclient.Client) error { _, err := c.CancelRun(ctx, "r"); return err }
 	show := func(ctx context.Context, c *hubclient.Client) error { _, err := c.GetRun(ctx, "r"); return err }
 	remove := func(ctx context.Context, c *hubclient.Client) error { return c.RemoveUser(ctx, "u") }
+	update := func(ctx context.Context, c *hubclient.Client) error {
+		_, err := c.UpdatePool(ctx, "gpu", `"7"`, hubv1.UpdatePoolRequest{})
+		return err
+	}
+	define := func(ctx context.Context, c *hubclient.Client) error {
+		_, err := c.DefinePool(ctx, "gpu", hubv1.DefinePoolRequest{})
+		return err
+	}
 	const (
 		reset     = 0 // instead of a status: the connection breaks
 		unchanged = 1 // a 503 of a hub that knows that it has changed nothing
@@ -329,13 +337,18 @@ func TestACallWhoseAnswerIsLostIsSentAgain(t *testing.T) {
 	}{
 		"a run":                       {start, []int{reset, reset, 200}, 3, true, false, false},
 		"a project":                   {project, []int{reset, 200}, 2, true, false, false},
-		"cancelling":                  {cancel, []int{reset, 503, 200}, 3, false, false, false},
+		"cancelling":                  {cancel, []int{reset, 503, 200}, 3, true, false, false},
+		"an update":                   {update, []int{reset, 200}, 2, true, false, false},
+		"an update, then not of that": {update, []int{reset, 412}, 2, true, true, true},
+		"an update of another":        {update, []int{412}, 1, true, false, true},
+		"a definition":                {define, []int{reset, 200}, 2, false, false, false},
 		"a run, in vain":              {start, []int{reset, reset, reset, reset}, 4, true, true, true},
 		"a hub that stops":            {start, []int{503, 503, 503, 503}, 4, true, true, true},
 		"refused at last":             {start, []int{reset, 409}, 2, true, false, true},
-		"a user, who is gone by then": {remove, []int{reset, 404}, 2, false, false, false},
-		"a user who never was":        {remove, []int{404}, 1, false, false, true},
-		"a user, then not allowed":    {remove, []int{reset, 403}, 2, false, true, true},
+		"a user, who is gone by then": {remove, []int{reset, 404}, 2, true, false, false},
+		"a user who never was":        {remove, []int{404}, 1, true, false, true},
+		"a user, then not allowed":    {remove, []int{reset, 403}, 2, true, true, true},
+		"a run, then too often":       {start, []int{reset, 429}, 2, true, true, true},
 		"nothing was changed":         {start, []int{unchanged}, 1, true, false, true},
 		"refused":                     {start, []int{409}, 1, true, false, true},
 		"asked too often":             {start, []int{429}, 1, true, false, true},

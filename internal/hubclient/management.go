@@ -29,7 +29,7 @@ func ETag(pool hubv1.Pool) string { return `"` + number(pool.Revision) + `"` }
 
 // CreatePool makes a pool and its first credential, which is shown this once.
 func (c *Client) CreatePool(ctx context.Context, request hubv1.CreatePoolRequest) (hubv1.CreatePoolResponse, error) {
-	return post[hubv1.CreatePoolResponse](ctx, c, apiPools, request)
+	return reveal[hubv1.CreatePoolResponse](ctx, c, apiPools, request)
 }
 
 // ListPools lists the pools that are not revoked, by name.
@@ -72,7 +72,7 @@ func overriding(reason string, lasts time.Duration) url.Values {
 // EndOverride ends a pool's override, so that it is as Git says again.
 func (c *Client) EndOverride(ctx context.Context, pool string) (hubv1.Pool, error) {
 	var out hubv1.Pool
-	err := c.do(ctx, call{method: http.MethodDelete, path: apiPools + "/" + segment(pool) + "/override", repeatable: true}, &out)
+	err := c.do(ctx, call{method: http.MethodDelete, path: apiPools + "/" + segment(pool) + "/override"}, &out)
 	return out, err
 }
 
@@ -85,7 +85,7 @@ func (c *Client) ReleasePool(ctx context.Context, pool, owner string) (hubv1.Poo
 		query = url.Values{"owner": {owner}}
 	}
 	var out hubv1.Pool
-	err := c.do(ctx, call{method: http.MethodPost, path: apiPools + "/" + segment(pool) + "/release", query: query, repeatable: true}, &out)
+	err := c.do(ctx, call{method: http.MethodPost, path: apiPools + "/" + segment(pool) + "/release", query: query}, &out)
 	return out, err
 }
 
@@ -93,7 +93,8 @@ func (c *Client) ReleasePool(ctx context.Context, pool, owner string) (hubv1.Poo
 // is not what was said where its State is not active (it drains, or somebody revoked
 // it by hand) and while it has an Override. A pool that another owns is refused with
 // CodePoolManagedByGit and its Source, a definition beyond the token's ceiling with
-// CodeForbidden, and one that is not valid with CodeInvalid.
+// CodeForbidden, and one that is not valid with CodeInvalid. It is sent without a key:
+// it is whole, and nobody else defines the pool.
 func (c *Client) DefinePool(ctx context.Context, pool string, request hubv1.DefinePoolRequest) (hubv1.Pool, error) {
 	var out hubv1.Pool
 	err := c.do(ctx, call{method: http.MethodPut, path: apiPools + "/" + segment(pool) + "/definition", body: request, repeatable: true}, &out)
@@ -112,7 +113,7 @@ func (c *Client) UndefinePool(ctx context.Context, pool, owner string) (hubv1.Po
 
 // CreateCredential mints another controller credential, shown this once.
 func (c *Client) CreateCredential(ctx context.Context, pool string) (hubv1.Credential, error) {
-	return post[hubv1.Credential](ctx, c, apiPools+"/"+segment(pool)+"/credentials", nil)
+	return reveal[hubv1.Credential](ctx, c, apiPools+"/"+segment(pool)+"/credentials", nil)
 }
 
 // ListCredentials lists a pool's credentials, the newest first; the revoked ones
@@ -126,12 +127,12 @@ func (c *Client) ListCredentials(ctx context.Context, pool string, revoked bool)
 // is forced the hub refuses with CodeRotationUnfinished while an older one is
 // needed, and names each and why.
 func (c *Client) FinishRotation(ctx context.Context, pool string, request hubv1.FinishRotationRequest) (hubv1.FinishRotationResponse, error) {
-	return create[hubv1.FinishRotationResponse](ctx, c, apiPools+"/"+segment(pool)+"/credentials/finish", request)
+	return post[hubv1.FinishRotationResponse](ctx, c, apiPools+"/"+segment(pool)+"/credentials/finish", request)
 }
 
 // RevokeCredential revokes one credential; the runs of its runners are stopped.
 func (c *Client) RevokeCredential(ctx context.Context, pool, credential string) (hubv1.Credential, error) {
-	return repeat[hubv1.Credential](ctx, c, apiPools+"/"+segment(pool)+"/credentials/"+segment(credential)+"/revoke", nil)
+	return post[hubv1.Credential](ctx, c, apiPools+"/"+segment(pool)+"/credentials/"+segment(credential)+"/revoke", nil)
 }
 
 // Hub says which hub answers.
@@ -141,13 +142,13 @@ func (c *Client) Hub(ctx context.Context) (hubv1.HubInfo, error) {
 
 // Cordon stops the hand-off of runs to the pool's runners.
 func (c *Client) Cordon(ctx context.Context, pool, reason string) (hubv1.Pool, error) {
-	return repeat[hubv1.Pool](ctx, c, apiPools+"/"+segment(pool)+"/cordon", hubv1.CordonRequest{Reason: reason})
+	return post[hubv1.Pool](ctx, c, apiPools+"/"+segment(pool)+"/cordon", hubv1.CordonRequest{Reason: reason})
 }
 
 // Uncordon takes a cordon away.
 func (c *Client) Uncordon(ctx context.Context, pool string) (hubv1.Pool, error) {
 	var out hubv1.Pool
-	err := c.do(ctx, call{method: http.MethodDelete, path: apiPools + "/" + segment(pool) + "/cordon", repeatable: true}, &out)
+	err := c.do(ctx, call{method: http.MethodDelete, path: apiPools + "/" + segment(pool) + "/cordon"}, &out)
 	return out, err
 }
 
@@ -155,14 +156,14 @@ func (c *Client) Uncordon(ctx context.Context, pool string) (hubv1.Pool, error) 
 // UpdatePool.
 func (c *Client) OverrideCordon(ctx context.Context, pool, reason string, lasts time.Duration) (hubv1.Pool, error) {
 	var out hubv1.Pool
-	err := c.do(ctx, call{method: http.MethodDelete, path: apiPools + "/" + segment(pool) + "/cordon", query: overriding(reason, lasts), repeatable: true}, &out)
+	err := c.do(ctx, call{method: http.MethodDelete, path: apiPools + "/" + segment(pool) + "/cordon", query: overriding(reason, lasts)}, &out)
 	return out, err
 }
 
 // RevokePool revokes a pool at once, with its credentials, tokens and runners;
 // runs in progress are stopped.
 func (c *Client) RevokePool(ctx context.Context, pool string) (hubv1.Pool, error) {
-	return repeat[hubv1.Pool](ctx, c, apiPools+"/"+segment(pool)+"/revoke", nil)
+	return post[hubv1.Pool](ctx, c, apiPools+"/"+segment(pool)+"/revoke", nil)
 }
 
 // ListPoolRunners lists the runners of a pool that are not retired, oldest first.
@@ -180,7 +181,7 @@ func (c *Client) WatchPool(ctx context.Context, pool string) iter.Seq2[hubv1.Poo
 
 // CreateProject makes a project.
 func (c *Client) CreateProject(ctx context.Context, request hubv1.CreateProjectRequest) (hubv1.Project, error) {
-	return create[hubv1.Project](ctx, c, apiProjects, request)
+	return post[hubv1.Project](ctx, c, apiProjects, request)
 }
 
 // ListProjects lists the projects by name.
@@ -196,7 +197,7 @@ func (c *Client) GetProject(ctx context.Context, project string) (hubv1.Project,
 
 // BindProject binds a project to an executor, "pool:<id>".
 func (c *Client) BindProject(ctx context.Context, project, executorID string) (hubv1.Project, error) {
-	return repeat[hubv1.Project](ctx, c, apiProjects+"/"+segment(project)+"/executor", hubv1.BindRequest{ExecutorID: executorID})
+	return post[hubv1.Project](ctx, c, apiProjects+"/"+segment(project)+"/executor", hubv1.BindRequest{ExecutorID: executorID})
 }
 
 // StartRun queues a run. Repeating it with the same key, unless that is empty,
@@ -205,7 +206,7 @@ func (c *Client) StartRun(ctx context.Context, request hubv1.StartRunRequest, ke
 	if key != "" {
 		ctx = WithIdempotencyKey(ctx, key)
 	}
-	return create[hubv1.Run](ctx, c, apiRuns, request)
+	return post[hubv1.Run](ctx, c, apiRuns, request)
 }
 
 // ListRuns lists runs, newest first: of one project unless that is empty, at
@@ -230,7 +231,7 @@ func (c *Client) GetRun(ctx context.Context, run string) (hubv1.Run, error) {
 // CancelRun asks for a run to be stopped; a queued one is cancelled at once.
 // Cancelling a settled run returns it as it is.
 func (c *Client) CancelRun(ctx context.Context, run string) (hubv1.Run, error) {
-	return repeat[hubv1.Run](ctx, c, apiRuns+"/"+segment(run)+"/cancel", nil)
+	return post[hubv1.Run](ctx, c, apiRuns+"/"+segment(run)+"/cancel", nil)
 }
 
 // WatchRun yields a run at once and whenever it changes, and ends without an
@@ -279,13 +280,13 @@ func (c *Client) GetSync(ctx context.Context, sync string) (hubv1.Sync, error) {
 
 // ReconcileSync asks for a sync to run now; WatchSync shows what came of it.
 func (c *Client) ReconcileSync(ctx context.Context, sync string) (hubv1.Sync, error) {
-	return repeat[hubv1.Sync](ctx, c, apiSyncs+"/"+segment(sync)+"/reconcile", nil)
+	return post[hubv1.Sync](ctx, c, apiSyncs+"/"+segment(sync)+"/reconcile", nil)
 }
 
 // ApprovePrune lets the pools go that a sync has kept although the revision, the whole
 // commit, lacks them; WatchSync shows what came of it.
 func (c *Client) ApprovePrune(ctx context.Context, sync, revision string) (hubv1.Sync, error) {
-	return create[hubv1.Sync](ctx, c, apiSyncs+"/"+segment(sync)+"/approve-prune", hubv1.ApprovePruneRequest{Revision: revision})
+	return post[hubv1.Sync](ctx, c, apiSyncs+"/"+segment(sync)+"/approve-prune", hubv1.ApprovePruneRequest{Revision: revision})
 }
 
 // WatchSync yields a sync at once and whenever it changes.

@@ -34,12 +34,6 @@ const (
 	bodyTimeout = 30 * time.Second
 )
 
-// Syncs runs the Git syncs.
-type Syncs interface {
-	// Reconcile makes a sync run now.
-	Reconcile(ctx context.Context, name string) error
-}
-
 // Sources looks at projects' repositories.
 type Sources interface {
 	// Read finds what a ref stands for and what it asks of runners. An error is a
@@ -52,7 +46,6 @@ type Options struct {
 	// Build is what the hub was built from, as people are shown it.
 	Build string
 	Store *store.Store
-	Syncs Syncs
 	// Sources looks at projects' repositories.
 	Sources Sources
 	// Examine reads what the doctor judges.
@@ -250,13 +243,9 @@ func answer[T any](value T, err error) (*body[T], error) {
 	return &body[T]{Body: value}, nil
 }
 
-// Keyed is what mutating requests of people carry.
-type Keyed struct {
-	Key string `header:"Idempotency-Key" maxLength:"128" doc:"Repeating the request with the same key returns the first one's record, without its secret."`
-}
-
 // register adds a typed handler behind the base path's authentication and, where
-// people call it, behind the permission that the operation declares.
+// people call it, behind the permission that the operation declares. What people
+// may change with it takes an Idempotency-Key.
 func register[I, O any](s *server, op huma.Operation, handler func(context.Context, *I) (*O, error)) {
 	if op.MaxBodyBytes == 0 {
 		op.MaxBodyBytes = maxJSON + 1 // huma refuses what reaches the limit
@@ -269,6 +258,7 @@ func register[I, O any](s *server, op huma.Operation, handler func(context.Conte
 		}
 	}
 	checkDeclared(op)
+	describeKey(&op)
 	op.Middlewares = append(op.Middlewares, s.authFor(op.Path))
 	if op.Path != enrollPath {
 		op.Security = []map[string][]string{{"bearer": {}}}
@@ -282,7 +272,7 @@ func register[I, O any](s *server, op huma.Operation, handler func(context.Conte
 				err = s.failure(ctx, problem.New(hubv1.CodeInternal, "the hub could not carry out the request"))
 			}
 		}()
-		out, err = handler(ctx, in)
+		out, err = handler(known(ctx, op, in), in)
 		return out, s.failure(ctx, err)
 	})
 }

@@ -114,6 +114,11 @@ func (s *server) authenticate(ctx huma.Context, prove func(context.Context, stri
 	if err := s.guard(ctx, caller); err != nil {
 		return nil, err
 	}
+	key, err := keyIn(ctx)
+	if err != nil {
+		return nil, err
+	}
+	admitted = huma.WithValue(admitted, requestKey{}, key)
 	admitted = huma.WithContext(admitted, store.WithCaller(admitted.Context(), caller))
 	return huma.WithValue(admitted, again{}, func(now store.Caller) error { return s.guard(ctx, now) }), nil
 }

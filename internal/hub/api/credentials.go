@@ -5,7 +5,6 @@ import (
 	"net/http"
 
 	"cloop.dev/cloop/apis/hubv1"
-	"cloop.dev/cloop/internal/hub/store"
 )
 
 // CredentialPath names a pool's credential.
@@ -17,10 +16,9 @@ type CredentialPath struct {
 func (s *server) credentials() {
 	register(s, requires(hubv1.PermissionExecutorManage, status(op(http.MethodPost, apiBase+"/pools/{pool}/credentials", "create-credential", "Mint another controller credential"), http.StatusCreated)),
 		func(ctx context.Context, in *struct {
-			Keyed
 			PoolPath
 		}) (*body[hubv1.Credential], error) {
-			return answer(s.Store.CreateCredential(ctx, actorOf(ctx), store.Key(in.Key), in.Pool))
+			return answer(s.Store.CreateCredential(ctx, actorOf(ctx), keyOf(ctx), in.Pool))
 		})
 	register(s, requires(hubv1.PermissionExecutorRead, op(http.MethodGet, apiBase+"/pools/{pool}/credentials", "list-credentials", "List a pool's controller credentials, the newest first")),
 		func(ctx context.Context, in *struct {
@@ -33,10 +31,9 @@ func (s *server) credentials() {
 	register(s, requires(hubv1.PermissionExecutorManage, op(http.MethodPost, apiBase+"/pools/{pool}/credentials/finish", "finish-rotation", "Revoke every credential but the newest, once none of them is needed")),
 		func(ctx context.Context, in *struct {
 			PoolPath
-			Keyed
 			Body hubv1.FinishRotationRequest
 		}) (*body[hubv1.FinishRotationResponse], error) {
-			return answer(s.Store.FinishRotation(ctx, actorOf(ctx), store.Key(in.Key), in.Pool, in.Body))
+			return answer(s.Store.FinishRotation(ctx, actorOf(ctx), keyOf(ctx), in.Pool, in.Body))
 		})
 	register(s, requires(hubv1.PermissionExecutorManage, op(http.MethodPost, apiBase+"/pools/{pool}/credentials/{credential}/revoke", "revoke-credential", "Revoke a credential at once; runs of its runners are stopped")),
 		func(ctx context.Context, in *CredentialPath) (*body[hubv1.Credential], error) {

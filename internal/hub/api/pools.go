@@ -42,7 +42,6 @@ type poolRunners struct {
 func (s *server) pools() {
 	register(s, requires(hubv1.PermissionExecutorManage, status(op(http.MethodPost, apiBase+"/pools", "create-pool", "Create a pool and its first credential"), http.StatusCreated)),
 		func(ctx context.Context, in *struct {
-			Keyed
 			Body hubv1.CreatePoolRequest
 		}) (*body[hubv1.CreatePoolResponse], error) {
 			if err := s.checkDefinition(in.Body.Name, in.Body.PoolDefinition); err != nil {
@@ -51,7 +50,7 @@ func (s *server) pools() {
 			if err := s.checkInstall(in.Body); err != nil {
 				return nil, err
 			}
-			return answer(s.Store.CreatePool(ctx, actorOf(ctx), store.Key(in.Key), in.Body))
+			return answer(s.Store.CreatePool(ctx, actorOf(ctx), keyOf(ctx), in.Body))
 		})
 	register(s, requires(hubv1.PermissionExecutorRead, op(http.MethodGet, apiBase+"/pools", "list-pools", "List pools by name")),
 		func(ctx context.Context, in *struct {
@@ -97,7 +96,7 @@ func (s *server) pools() {
 func (s *server) updatePool(ctx context.Context, in *struct {
 	PoolPath
 	Overriding
-	IfMatch string `header:"If-Match" maxLength:"64" doc:"The ETag that the pool must have; * for any. Without it the change is refused."`
+	IfMatch string `json:"-" header:"If-Match" maxLength:"64" doc:"The ETag that the pool must have; * for any. Without it the change is refused."`
 	Body    hubv1.UpdatePoolRequest
 }) (*poolBody, error) {
 	over, err := in.read()

@@ -37,13 +37,12 @@ func projectAt(index string) string {
 func (s *server) projects() {
 	register(s, requires(hubv1.PermissionProjectManage, status(op(http.MethodPost, apiBase+"/projects", "create-project", "Create a project"), http.StatusCreated)),
 		func(ctx context.Context, in *struct {
-			Keyed
 			Body hubv1.CreateProjectRequest
 		}) (*body[hubv1.Project], error) {
 			if err := checkProject(in.Body); err != nil {
 				return nil, err
 			}
-			return answer(s.Store.CreateProject(ctx, actorOf(ctx), store.Key(in.Key), in.Body))
+			return answer(s.Store.CreateProject(ctx, actorOf(ctx), keyOf(ctx), in.Body))
 		})
 	register(s, requiresSome(hubv1.PermissionProjectRead, op(http.MethodGet, apiBase+"/projects", "list-projects", "List projects by name")),
 		func(ctx context.Context, _ *struct{}) (*body[hubv1.ProjectList], error) {
@@ -84,6 +83,11 @@ func (s *server) bind(ctx context.Context, ref, executor string) (hubv1.Project,
 		found, err = store.Source{Unknown: p.Detail}, nil
 	}
 	if err != nil {
+		// What was bound with the key before stays bound, whatever has become of the
+		// repository.
+		if repeated, _ := s.Store.Repeated(ctx); repeated {
+			return s.Store.GetProject(ctx, project.ID)
+		}
 		return project, err
 	}
 	return s.Store.BindProject(ctx, actorOf(ctx), project.ID, executor, found)

@@ -22,7 +22,6 @@ type RunPath struct {
 func (s *server) runs() {
 	register(s, requiresSome(hubv1.PermissionRunStart, status(op(http.MethodPost, apiBase+"/runs", "start-run", "Queue a run"), http.StatusCreated)),
 		func(ctx context.Context, in *struct {
-			Keyed
 			Body hubv1.StartRunRequest
 		}) (*body[hubv1.Run], error) {
 			if err := checkRun(in.Body); err != nil {
@@ -31,7 +30,7 @@ func (s *server) runs() {
 			if err := s.mayIn(ctx, callerOf(ctx), hubv1.PermissionRunStart, in.Body.Project); err != nil {
 				return nil, err
 			}
-			return answer(s.startRun(ctx, store.Key(in.Key), in.Body))
+			return answer(s.startRun(ctx, keyOf(ctx), in.Body))
 		})
 	register(s, requiresSome(hubv1.PermissionRunRead, op(http.MethodGet, apiBase+"/runs", "list-runs", "List runs, newest first")),
 		func(ctx context.Context, in *struct {

@@ -28,24 +28,15 @@ func (s *server) syncs() {
 		})
 	register(s, requires(hubv1.PermissionHubManage, status(op(http.MethodPost, apiBase+"/syncs/{sync}/reconcile", "reconcile-sync", "Run a Git sync now"), http.StatusAccepted)),
 		func(ctx context.Context, in *SyncPath) (*body[hubv1.Sync], error) {
-			sync, _, err := s.Store.GetSync(ctx, in.Sync)
-			if err == nil {
-				err = s.Syncs.Reconcile(ctx, sync.Name)
-			}
-			return answer(sync, err)
+			return answer(s.Store.PokeSync(ctx, in.Sync))
 		})
 	register(s, requires(hubv1.PermissionExecutorManage, op(http.MethodPost, apiBase+"/syncs/{sync}/approve-prune", "approve-prune",
 		"Let the pools go that a Git sync has kept because its newest revision lacks more than the limit")),
 		func(ctx context.Context, in *struct {
 			SyncPath
-			Keyed
 			Body hubv1.ApprovePruneRequest
 		}) (*body[hubv1.Sync], error) {
-			sync, err := s.Store.ApprovePrune(ctx, actorOf(ctx), store.Key(in.Key), in.Sync, in.Body)
-			if err == nil {
-				err = s.Syncs.Reconcile(ctx, sync.Name)
-			}
-			return answer(sync, err)
+			return answer(s.Store.ApprovePrune(ctx, actorOf(ctx), keyOf(ctx), in.Sync, in.Body))
 		})
 	register(s, requires(hubv1.PermissionHubRead, watchOp[hubv1.Sync](s, apiBase+"/syncs/{sync}/watch", "watch-sync", "Watch a Git sync")),
 		func(ctx context.Context, in *SyncPath) (*huma.StreamResponse, error) {

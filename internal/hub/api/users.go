@@ -8,7 +8,6 @@ import (
 	"cloop.dev/cloop/apis/hubv1"
 	"cloop.dev/cloop/internal/hub/access"
 	"cloop.dev/cloop/internal/hub/problem"
-	"cloop.dev/cloop/internal/hub/store"
 )
 
 // UserPath names a user.
@@ -36,10 +35,9 @@ func (s *server) usersAndGroups() {
 	const read, manage = hubv1.PermissionAccessRead, hubv1.PermissionAccessManage
 	register(s, requires(manage, status(op(http.MethodPost, apiBase+"/users", "create-user", "Make a user"), http.StatusCreated)),
 		func(ctx context.Context, in *struct {
-			Keyed
 			Body hubv1.CreateUserRequest
 		}) (*body[hubv1.User], error) {
-			return answer(s.Store.CreateUser(ctx, actorOf(ctx), store.Key(in.Key), in.Body))
+			return answer(s.Store.CreateUser(ctx, actorOf(ctx), keyOf(ctx), in.Body))
 		})
 	register(s, requires(read, op(http.MethodGet, apiBase+"/users", "list-users", "List users by name")),
 		func(ctx context.Context, _ *struct{}) (*body[hubv1.UserList], error) {
@@ -62,10 +60,9 @@ func (s *server) usersAndGroups() {
 		})
 	register(s, requires(manage, status(op(http.MethodPost, apiBase+"/groups", "create-group", "Make a group"), http.StatusCreated)),
 		func(ctx context.Context, in *struct {
-			Keyed
 			Body hubv1.CreateGroupRequest
 		}) (*body[hubv1.Group], error) {
-			return answer(s.Store.CreateGroup(ctx, actorOf(ctx), store.Key(in.Key), in.Body))
+			return answer(s.Store.CreateGroup(ctx, actorOf(ctx), keyOf(ctx), in.Body))
 		})
 	register(s, requires(read, op(http.MethodGet, apiBase+"/groups", "list-groups", "List groups by name")),
 		func(ctx context.Context, _ *struct{}) (*body[hubv1.GroupList], error) {
@@ -147,13 +144,12 @@ func (s *server) tokens() {
 		})
 	register(s, requires(permissionSelf, status(op(http.MethodPost, apiBase+"/tokens", "create-token", "Make a token, for oneself or, with access.manage, for somebody else"), http.StatusCreated)),
 		func(ctx context.Context, in *struct {
-			Keyed
 			Body hubv1.CreateTokenRequest
 		}) (*body[hubv1.Token], error) {
 			if err := checkToken(in.Body); err != nil {
 				return nil, err
 			}
-			return answer(s.Store.CreateToken(ctx, callerOf(ctx), store.Key(in.Key), in.Body))
+			return answer(s.Store.CreateToken(ctx, callerOf(ctx), keyOf(ctx), in.Body))
 		})
 	register(s, requires(permissionSelf, op(http.MethodGet, apiBase+"/tokens", "list-tokens", "List one's own tokens or, with access.read, others', newest first")),
 		func(ctx context.Context, in *struct {

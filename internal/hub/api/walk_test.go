@@ -50,10 +50,6 @@ func (noSources) Read(context.Context, string, string) (store.Source, error) {
 	return store.Source{Unknown: "no repository is reached"}, nil
 }
 
-type noSyncs struct{}
-
-func (noSyncs) Reconcile(context.Context, string) error { return nil }
-
 func check(t testing.TB, err error) {
 	t.Helper()
 	if err != nil {
@@ -64,17 +60,25 @@ func check(t testing.TB, err error) {
 // newHub has a pool with a controller, a runner that waits, a project and a run.
 func newHub(t testing.TB, validator *schemas.Validator, change func(*api.Options)) *hub {
 	t.Helper()
+	return newHubOn(t, "", validator, change)
+}
+
+// newHubOn is newHub on the PostgreSQL database of the URL, unless that is empty.
+func newHubOn(t testing.TB, url string, validator *schemas.Validator, change func(*api.Options)) *hub {
+	t.Helper()
 	clock := testclock.NewFakeClock(time.Now())
 	dir, err := os.MkdirTemp(t.TempDir(), "hub")
 	check(t, err)
-	storetest.Prepare(t, dir)
-	data, err := store.Open(t.Context(), store.Options{Dir: dir, Clock: clock})
+	if url == "" {
+		storetest.Prepare(t, dir)
+	}
+	data, err := store.Open(t.Context(), store.Options{Dir: dir, URL: url, Clock: clock})
 	check(t, err)
 	t.Cleanup(func() { _ = data.Close() })
 	stopping := make(chan struct{})
 	close(stopping)
 	o := api.Options{
-		Store: data, Syncs: noSyncs{}, Sources: noSources{}, Validator: validator, Clock: clock, Log: slog.New(slog.DiscardHandler), HeartbeatInterval: time.Second, Stopping: stopping,
+		Store: data, Sources: noSources{}, Validator: validator, Clock: clock, Log: slog.New(slog.DiscardHandler), HeartbeatInterval: time.Second, Stopping: stopping,
 		// The clock stands still, so what was taken would not come back.
 		Rates:   api.Rates{Users: api.Rate{PerSecond: -1}, Machines: api.Rate{PerSecond: -1}, Failures: api.Rate{PerSecond: -1}},
 		Examine: func(context.Context) (doctor.Snapshot, error) { return doctor.Snapshot{Now: clock.Now()}, nil },

@@ -40,6 +40,19 @@ func (tx *Tx) managesAccess() error {
 	return nil
 }
 
+// changeAccess runs a change of users, groups or roles, once for each key, unless the
+// caller may not make it any more.
+func (s *Store) changeAccess(ctx context.Context, change func(*Tx) error) (repeated bool, err error) {
+	err = s.update(ctx, func(tx *Tx) error {
+		if err := tx.managesAccess(); err != nil {
+			return err
+		}
+		repeated, err = tx.once(keyedIn(ctx), func() error { return change(tx) })
+		return err
+	})
+	return repeated, err
+}
+
 // mayGive refuses to give a role that permits what the caller may not do itself.
 func (tx *Tx) mayGive(g access.Grant) error {
 	if tx.caller == nil {

@@ -3,9 +3,7 @@ package store
 import (
 	"context"
 	"database/sql"
-	"encoding/json"
 	"errors"
-	"time"
 
 	"cloop.dev/cloop/apis/hubv1"
 	"cloop.dev/cloop/internal/hub/problem"
@@ -141,79 +139,4 @@ func (s *Store) SetRefusal(ctx context.Context, c Credential, refusal hubv1.Refu
 		tx.touch(c.PoolID)
 		return tx.audit(record{actor: c.actor(), action: ActionCredentialRefusal, pool: c.PoolID, object: c.ID, state: "live", detail: message})
 	})
-}
-
-// Key is a request's Idempotency-Key; empty for none.
-type Key string
-
-// keysKept is how long a repeated request is recognised.
-const keysKept = 24 * time.Hour
-
-// repeats finds what an earlier request with the key made. The same key with
-// another request is a conflict.
-func (tx *Tx) repeats(actor string, key Key, request any) (object string, repeated bool, err error) {
-	if key == "" {
-		return "", false, nil
-	}
-	if _, err := tx.exec("DELETE FROM idempotency WHERE created_at < ?", nano(tx.now.Add(-keysKept))); err != nil {
-		return "", false, err
-	}
-	var was string
-	err = tx.QueryRowContext(context.Background(), "SELECT request, object FROM idempotency WHERE actor = ? AND key = ?", tx.keeper(actor), string(key)).
-		Scan(&was, &object)
-	switch {
-	case errors.Is(err, sql.ErrNoRows):
-		return "", false, nil
-	case err != nil:
-		return "", false, err
-	case was != fingerprint(request):
-		return "", false, problem.New(hubv1.CodeConflict, "the Idempotency-Key was used for another request")
-	}
-	return object, true, nil
-}
-
-// once does something unless the same request has done it with the same key.
-func (tx *Tx) once(actor string, key Key, request any, do func() error) error {
-	_, repeated, err := tx.repeats(actor, key, request)
-	if err != nil || repeated {
-		return err
-	}
-	if err := do(); err != nil {
-		return err
-	}
-	return tx.remember(actor, key, request, "")
-}
-
-// undone refuses to say that something was made which was taken away again: who
-// repeats the request may want it once more, and would believe it to be there.
-func undone(what string) *hubv1.Problem {
-	p := problem.New(hubv1.CodeConflict, "%s, which the request with this Idempotency-Key made, was removed since", what)
-	p.Remedy = "to make it again, ask with another Idempotency-Key"
-	return p
-}
-
-// keeper is whose keys are told apart: a user's tokens share theirs, but what was
-// made with another one is not for a token that is bounded.
-func (tx *Tx) keeper(actor string) string {
-	if tx.caller != nil && tx.caller.bounded() {
-		return actor + " with " + tx.caller.Token.ID
-	}
-	return actor
-}
-
-func (tx *Tx) remember(actor string, key Key, request any, object string) error {
-	if key == "" {
-		return nil
-	}
-	return tx.send("INSERT INTO idempotency (actor, key, request, object, created_at) VALUES (?, ?, ?, ?, ?)",
-		tx.keeper(actor), string(key), fingerprint(request), object, nano(tx.now))
-}
-
-// fingerprint tells requests apart by type and content.
-func fingerprint(request any) string {
-	data, err := json.Marshal(request)
-	if err != nil {
-		panic(err) // our own request types always encode
-	}
-	return token.Hash(typeName(request) + string(data))
 }

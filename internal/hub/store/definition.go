@@ -251,11 +251,17 @@ func (s *Store) Define(ctx context.Context, actor string, d PoolDocument) (hubv1
 		if err := p.read([]string{d.Name}); err != nil {
 			return err
 		}
-		if err := p.inherit(d); err != nil {
-			return err
+		repeated, err := tx.once(keyedIn(ctx), func() error {
+			if err := p.inherit(d); err != nil {
+				return err
+			}
+			pool, found := p.pools[d.Name]
+			return tx.applyDocument(p.by, hubv1.Ceiling{}, d, pool, found, &p.out)
+		})
+		if pool, found := p.pools[d.Name]; repeated && found && err == nil {
+			return tx.adopts(hubv1.Ceiling{}, d, pool) // it may be another's by now
 		}
-		pool, found := p.pools[d.Name]
-		return tx.applyDocument(p.by, hubv1.Ceiling{}, d, pool, found, &p.out)
+		return err
 	})
 	if err != nil {
 		return hubv1.Pool{}, err

@@ -79,15 +79,6 @@ func next(ctx context.Context, conn *pgx.Conn) (string, error) {
 	return "", conn.Ping(bounded)
 }
 
-// Tell wakes whoever waits for the topic, at every hub that uses the database.
-func (s *Store) Tell(ctx context.Context, topic string) error {
-	if !s.engine.shared() {
-		s.Bus.publish(map[string]struct{}{topic: {}})
-		return nil
-	}
-	return s.update(ctx, func(tx *Tx) error { tx.wake(topic); return nil })
-}
-
 // heard passes on what a member has told. What this one told itself the Bus
 // knows already.
 func (s *Store) heard(payload string) {

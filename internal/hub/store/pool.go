@@ -332,7 +332,8 @@ func (tx *Tx) define(actor string, pool poolRow, next hubv1.PoolDefinition) erro
 	return tx.dismiss(actor, pool)
 }
 
-// changePool runs a change of one pool and returns the pool after it.
+// changePool runs a change of one pool, once for each key, and returns the pool
+// after it.
 func (s *Store) changePool(ctx context.Context, ref string, change func(*Tx, poolRow) error) (hubv1.Pool, error) {
 	err := s.update(ctx, func(tx *Tx) error {
 		pool, err := findPool(ctx, tx, ref)
@@ -342,7 +343,8 @@ func (s *Store) changePool(ctx context.Context, ref string, change func(*Tx, poo
 		if err := tx.reaches(pool); err != nil {
 			return err
 		}
-		return change(tx, pool)
+		_, err = tx.once(keyedIn(ctx), func() error { return change(tx, pool) })
+		return err
 	})
 	if err != nil {
 		return hubv1.Pool{}, err

@@ -203,7 +203,7 @@ func (s *Store) BindProject(ctx context.Context, actor, ref, executor string, so
 	if !found {
 		return hubv1.Project{}, problem.New(hubv1.CodeInvalid, "executor %q is not pool:<id>", executor)
 	}
-	err := s.update(ctx, func(tx *Tx) error {
+	err := s.once(ctx, func(tx *Tx) error {
 		project, err := findProject(ctx, tx, ref)
 		if err != nil {
 			return err

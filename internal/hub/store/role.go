@@ -40,7 +40,7 @@ func (s *Store) PutRole(ctx context.Context, actor, name string, request hubv1.R
 	permissions := slices.Clone(request.Permissions)
 	slices.Sort(permissions)
 	permissions = slices.Compact(permissions)
-	err := s.update(ctx, func(tx *Tx) error {
+	repeated, err := s.changeAccess(ctx, func(tx *Tx) error {
 		was, found, err := first(context.Background(), tx, scanRole, "SELECT name, permissions FROM roles WHERE name = ?", name)
 		if err != nil {
 			return err
@@ -63,15 +63,16 @@ func (s *Store) PutRole(ctx context.Context, actor, name string, request hubv1.R
 	if err != nil {
 		return hubv1.Role{}, err
 	}
-	return s.GetRole(ctx, name)
+	role, err := s.GetRole(ctx, name)
+	if repeated {
+		err = orUndone(err, "role "+name)
+	}
+	return role, err
 }
 
 // mayDefine refuses to make a role permit what the caller may not do itself, or
 // to narrow it for somebody who has more.
 func (tx *Tx) mayDefine(name string, was, permissions []hubv1.Permission) error {
-	if err := tx.managesAccess(); err != nil {
-		return err
-	}
 	if err := tx.mayGive(access.Grant{Role: name, Permissions: append(slices.Clone(was), permissions...)}); err != nil {
 		return err
 	}
@@ -93,7 +94,7 @@ func (s *Store) RemoveRole(ctx context.Context, actor, name string) error {
 	if _, found := access.FindBuiltIn(name); found {
 		return builtInRole(name)
 	}
-	return s.update(ctx, func(tx *Tx) error {
+	_, err := s.changeAccess(ctx, func(tx *Tx) error {
 		role, err := findRole(context.Background(), tx, name)
 		if err != nil {
 			return err
@@ -112,6 +113,7 @@ func (s *Store) RemoveRole(ctx context.Context, actor, name string) error {
 		}
 		return tx.accessChanged(actor)
 	})
+	return err
 }
 
 // GiveRole gives a role to a user or a group, for the whole hub or one project.
@@ -150,10 +152,7 @@ func (s *Store) TakeRole(ctx context.Context, actor, name string, request hubv1.
 func (s *Store) changeBinding(ctx context.Context, actor, name string, request hubv1.BindingRequest, action string,
 	change func(*Tx, access.Grant) (int64, error),
 ) (hubv1.Role, error) {
-	err := s.update(ctx, func(tx *Tx) error {
-		if err := tx.managesAccess(); err != nil {
-			return err
-		}
+	_, err := s.changeAccess(ctx, func(tx *Tx) error {
 		role, err := findRole(context.Background(), tx, name)
 		if err != nil {
 			return err

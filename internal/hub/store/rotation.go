@@ -283,11 +283,15 @@ func (s *Store) RevokeCredential(ctx context.Context, actor, ref, id string) (ou
 		if err == nil && !found {
 			err = problem.New(hubv1.CodeNotFound, "pool %s has no credential %q", pool.Name, id)
 		}
-		if err != nil || c.RevokedAt != nil {
-			out = c
+		if err != nil {
 			return err
 		}
-		if err := tx.revokeCredential(actor, pool, c.ID, fmt.Sprintf("credential %s was revoked by %s", c.ID, actor)); err != nil {
+		if _, err := tx.once(keyedIn(ctx), func() error {
+			if c.RevokedAt != nil {
+				return nil
+			}
+			return tx.revokeCredential(actor, pool, c.ID, fmt.Sprintf("credential %s was revoked by %s", c.ID, actor))
+		}); err != nil {
 			return err
 		}
 		out, _, err = first(ctx, tx, scanCredential, selectCredentials+" WHERE c.id = ?", id)

@@ -276,27 +276,31 @@ func (s *Store) CancelRun(ctx context.Context, actor, id string) (hubv1.Run, err
 		if err != nil {
 			return err
 		}
-		switch run.State {
-		case hubv1.RunQueued:
-			return tx.settleRun(actor, run, outcome{state: hubv1.RunCancelled, reason: "cancelled by " + actor + " while it waited"})
-		case hubv1.RunHanded, hubv1.RunRunning:
-			reason := "cancelled by " + actor
-			if err := tx.send("UPDATE runs SET state = 'cancelling', reason = ?, deadline = ?, revision = revision + 1 WHERE id = ?",
-				reason, nano(tx.now.Add(tx.store.Limits.CancelTimeout)), run.ID); err != nil {
-				return err
-			}
-			if err := tx.bumpRunner(run.Runner); err != nil {
-				return err
-			}
-			tx.runChanged(run)
-			return tx.audit(record{actor: actor, action: ActionRunCancel, pool: run.PoolID, object: run.ID, state: string(hubv1.RunCancelling)})
-		}
-		return nil
+		_, err = tx.once(keyedIn(ctx), func() error { return tx.cancel(actor, run) })
+		return err
 	})
 	if err != nil {
 		return hubv1.Run{}, err
 	}
 	return s.GetRun(ctx, id)
+}
+
+func (tx *Tx) cancel(actor string, run runRow) error {
+	switch run.State {
+	case hubv1.RunQueued:
+		return tx.settleRun(actor, run, outcome{state: hubv1.RunCancelled, reason: "cancelled by " + actor + " while it waited"})
+	case hubv1.RunHanded, hubv1.RunRunning:
+		if err := tx.send("UPDATE runs SET state = 'cancelling', reason = ?, deadline = ?, revision = revision + 1 WHERE id = ?",
+			"cancelled by "+actor, nano(tx.now.Add(tx.store.Limits.CancelTimeout)), run.ID); err != nil {
+			return err
+		}
+		if err := tx.bumpRunner(run.Runner); err != nil {
+			return err
+		}
+		tx.runChanged(run)
+		return tx.audit(record{actor: actor, action: ActionRunCancel, pool: run.PoolID, object: run.ID, state: string(hubv1.RunCancelling)})
+	}
+	return nil
 }
 
 // bumpRunner makes the runner's watch see a change of its run.

@@ -520,6 +520,50 @@ func testRequestsAreRecognisedByTheirKey(t *testing.T) {
 	}
 }
 
+func TestChangesAreRecognisedByTheirKey(t *testing.T) { both(t, testChangesAreRecognisedByTheirKey) }
+
+func testChangesAreRecognisedByTheirKey(t *testing.T) {
+	w := newWorld(t, 1)
+	check(t, w.s.KeepSyncs(background, []hubv1.Sync{{Name: "fleet"}}))
+	cordon := store.WithKey(background, admin, "k1", "cordon")
+	repeat := func(want bool) {
+		t.Helper()
+		_, err := w.s.Uncordon(background, admin, "gpu")
+		check(t, err)
+		pool, err := w.s.Cordon(cordon, admin, "gpu", "upgrade")
+		check(t, err)
+		if (pool.Cordon != nil) != want {
+			t.Fatalf("the pool is cordoned: %+v", pool.Cordon)
+		}
+	}
+	repeat(true)
+	repeat(false)
+	for who, want := range map[string]hubv1.Code{admin: hubv1.CodeConflict, "user:eve": ""} {
+		if _, err := w.s.Cordon(store.WithKey(background, who, "k1", "another"), who, "gpu", "x"); codeOf(err) != want {
+			t.Errorf("another request of %s with the key: %v", who, err)
+		}
+	}
+	w.clock.Step(25 * time.Hour)
+	repeat(true)
+	// What is woken changes nothing that one could look at.
+	woken := w.s.Bus.Subscribe(store.PokeTopic("fleet"))
+	defer woken.Close()
+	for i := range 2 {
+		_, err := w.s.PokeSync(store.WithKey(background, admin, "k2", "poke"), "fleet")
+		check(t, err)
+		select {
+		case <-woken.C:
+			if i > 0 {
+				t.Error("the repeated request wakes the sync again")
+			}
+		default:
+			if i == 0 {
+				t.Error("nobody woke the sync")
+			}
+		}
+	}
+}
+
 // Who repeats the making of what is gone is not told that it is there.
 func TestARepeatedRequestSaysWhatBecameOfWhatItMade(t *testing.T) {
 	both(t, testARepeatedRequestSaysWhatBecameOfWhatItMade)

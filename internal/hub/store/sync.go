@@ -180,12 +180,26 @@ func (s *Store) GetSync(ctx context.Context, name string) (hubv1.Sync, int64, er
 	return row.Sync, row.revision, err
 }
 
+// PokeSync has a sync run now, at whichever hub it runs.
+func (s *Store) PokeSync(ctx context.Context, name string) (hubv1.Sync, error) {
+	sync, _, err := s.GetSync(ctx, name)
+	if err != nil {
+		return sync, err
+	}
+	return sync, s.once(ctx, func(tx *Tx) error { tx.wake(PokeTopic(name)); return nil })
+}
+
 // ApprovePrune lets pools go that a sync has kept although its newest revision lacks
 // them. The revision is the whole commit that they wait at: what comes after it is
-// somebody else's, and waits again. Repeating it changes nothing.
+// somebody else's, and waits again. Repeating it changes nothing. The sync runs at
+// once.
 func (s *Store) ApprovePrune(ctx context.Context, actor string, key Key, sync string, request hubv1.ApprovePruneRequest) (hubv1.Sync, error) {
 	err := s.update(ctx, func(tx *Tx) error {
-		return tx.once(actor, key, approval{sync, request}, func() error { return tx.approvePrune(actor, sync, request.Revision) })
+		_, err := tx.once(keyed{actor, key, approval{sync, request}}, func() error {
+			tx.wake(PokeTopic(sync))
+			return tx.approvePrune(actor, sync, request.Revision)
+		})
+		return err
 	})
 	if err != nil {
 		return hubv1.Sync{}, err

@@ -2,7 +2,6 @@ package store
 
 import (
 	"context"
-	"errors"
 	"strings"
 	"time"
 
@@ -74,13 +73,13 @@ const (
 func (s *Store) createNamed(ctx context.Context, actor string, key Key, request any, insert, subject, action string) error {
 	kind, name, _ := strings.Cut(subject, ":")
 	return s.update(ctx, func(tx *Tx) error {
+		if err := tx.managesAccess(); err != nil {
+			return err
+		}
 		if _, repeated, err := tx.repeats(actor, key, request); err != nil {
 			return err
 		} else if repeated {
 			return tx.stillNamed(kind, name)
-		}
-		if err := tx.managesAccess(); err != nil {
-			return err
 		}
 		if kind == "user" {
 			// An audience may list one who is yet to be made.
@@ -109,11 +108,7 @@ func (tx *Tx) stillNamed(kind, name string) error {
 		find = findGroup
 	}
 	_, err := find(tx.ctx, tx, name)
-	var missing *hubv1.Problem
-	if errors.As(err, &missing) {
-		return undone(kind + " " + name)
-	}
-	return err
+	return orUndone(err, kind+" "+name)
 }
 
 // RemoveUser removes a user with its tokens and roles. Its runs that wait are
@@ -129,12 +124,9 @@ func (s *Store) ForceRemoveUser(ctx context.Context, actor, name string) error {
 }
 
 func (s *Store) removeUser(ctx context.Context, actor, name string, judge func(*Tx) error) error {
-	return s.update(ctx, func(tx *Tx) error {
+	_, err := s.changeAccess(ctx, func(tx *Tx) error {
 		bg := context.Background()
 		if _, err := findUser(bg, tx, name); err != nil {
-			return err
-		}
-		if err := tx.managesAccess(); err != nil {
 			return err
 		}
 		if err := tx.mayTakeFromUser(name); err != nil {
@@ -176,6 +168,7 @@ func (s *Store) removeUser(ctx context.Context, actor, name string, judge func(*
 		}
 		return tx.reconsider(actor)
 	})
+	return err
 }
 
 // orphaned is why a run ends that waits and whose user was removed.
@@ -183,7 +176,7 @@ func orphaned(startedBy string) string { return startedBy + ", who started it, w
 
 // RemoveGroup removes a group with its roles; its members stay.
 func (s *Store) RemoveGroup(ctx context.Context, actor, name string) error {
-	return s.update(ctx, func(tx *Tx) error {
+	_, err := s.changeAccess(ctx, func(tx *Tx) error {
 		if _, err := findGroup(context.Background(), tx, name); err != nil {
 			return err
 		}
@@ -204,14 +197,12 @@ func (s *Store) RemoveGroup(ctx context.Context, actor, name string) error {
 		}
 		return tx.accessChanged(actor)
 	})
+	return err
 }
 
 // mayRemoveGroup refuses to remove a group that has what the caller has not, or
 // has somebody in it who has more.
 func (tx *Tx) mayRemoveGroup(name string) error {
-	if err := tx.managesAccess(); err != nil {
-		return err
-	}
 	grants, err := grantsOf(context.Background(), tx, access.Group(name))
 	if err != nil {
 		return err
@@ -256,14 +247,11 @@ func (s *Store) RemoveMember(ctx context.Context, actor, group, user string) (hu
 }
 
 func (s *Store) changeMembers(ctx context.Context, actor, group, user, action string, change func(*Tx) (int64, error)) (hubv1.Group, error) {
-	err := s.update(ctx, func(tx *Tx) error {
+	_, err := s.changeAccess(ctx, func(tx *Tx) error {
 		if _, err := findGroup(context.Background(), tx, group); err != nil {
 			return err
 		}
 		if _, err := findUser(context.Background(), tx, user); err != nil {
-			return err
-		}
-		if err := tx.managesAccess(); err != nil {
 			return err
 		}
 		changed, err := change(tx)

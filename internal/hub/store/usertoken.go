@@ -78,6 +78,15 @@ func (s *Store) CreateToken(ctx context.Context, caller Caller, key Key, request
 	actor := caller.Actor()
 	err = s.update(ctx, func(tx *Tx) error {
 		bg := context.Background()
+		tx.caller = &caller
+		if err := tx.renewCaller(); err != nil {
+			return err
+		}
+		if request.User != caller.User {
+			if err := tx.caller.mayGive(access.Grant{Permissions: []hubv1.Permission{hubv1.PermissionAccessManage}}, "a token for somebody else"); err != nil {
+				return err
+			}
+		}
 		if id, repeated, err := tx.repeats(actor, key, request); err != nil {
 			return err
 		} else if repeated {
@@ -89,10 +98,6 @@ func (s *Store) CreateToken(ctx context.Context, caller Caller, key Key, request
 			return err
 		}
 		if _, err := findUser(bg, tx, request.User); err != nil {
-			return err
-		}
-		tx.caller = &caller
-		if err := tx.renewCaller(); err != nil {
 			return err
 		}
 		scopes, err := tx.tokenScopes(request)
@@ -159,9 +164,6 @@ func (tx *Tx) tokenScopes(request hubv1.CreateTokenRequest) ([]hubv1.Permission,
 		}
 		return scopes, nil
 	}
-	if err := caller.mayGive(access.Grant{Permissions: []hubv1.Permission{hubv1.PermissionAccessManage}}, "a token for somebody else"); err != nil {
-		return nil, err
-	}
 	if err := tx.mayActAs(request.User); err != nil {
 		return nil, err
 	}
@@ -206,13 +208,16 @@ func (s *Store) RevokeToken(ctx context.Context, caller Caller, id string) error
 		if !found || row.User != caller.User && !tx.caller.Rights.May(hubv1.PermissionAccessManage, "") {
 			return problem.New(hubv1.CodeNotFound, "there is no token %q", id)
 		}
-		if row.RevokedAt != nil {
-			return nil
-		}
-		if err := tx.mayRevoke(row); err != nil {
-			return err
-		}
-		return tx.revokeToken(caller.Actor(), row, "")
+		_, err = tx.once(keyedIn(ctx), func() error {
+			if row.RevokedAt != nil {
+				return nil
+			}
+			if err := tx.mayRevoke(row); err != nil {
+				return err
+			}
+			return tx.revokeToken(caller.Actor(), row, "")
+		})
+		return err
 	})
 }
 
