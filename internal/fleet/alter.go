@@ -122,6 +122,11 @@ func (a *alteration) components(dir string) (all []string) {
 // as renders a root in one of the ways in which it is applied. Its error is the
 // context's.
 func (b *builder) as(ctx context.Context, at root, of *applier) (*rendering, error) {
+	if view := b.under(at.leaves); view != b {
+		out, err := view.as(ctx, at, of)
+		b.diagnosing = view.diagnosing
+		return out, err
+	}
 	dir, file, a := at.path, at.kustomization, of.alters()
 	if a == nil {
 		return b.itself(ctx, at)

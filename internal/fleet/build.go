@@ -19,6 +19,7 @@ import (
 
 	"cloop.dev/cloop/apis/v1alpha1"
 	"cloop.dev/cloop/internal/count"
+	"cloop.dev/cloop/internal/fleet/ignored"
 	"cloop.dev/cloop/internal/fleet/policy"
 	"cloop.dev/cloop/schemas"
 )
@@ -187,6 +188,8 @@ type rendering struct {
 	// partial says that it was rendered without what kustomize refuses; there are
 	// problems then. lost says that objects may not be there for such a reason.
 	partial, lost bool
+	// met are the files that were read for it, where it is kept.
+	met map[string]bool
 }
 
 // builder renders paths of one repository.
@@ -214,6 +217,11 @@ type builder struct {
 	surveyed *survey
 	// whole says that roots were looked for in the whole repository.
 	whole bool
+	// specs: source of Flux, as in sources → the spec.ignore of each that has the name.
+	// ignoring: see ignores; nil until somebody asks. views: see under.
+	specs    map[string][]specIgnore
+	ignoring *ignoring
+	views    map[*ignored.Filter]*builder
 	// kept: directory → what it renders, from the search for appliers on; taken
 	// by the first that asks.
 	kept map[string]*rendering
@@ -268,6 +276,11 @@ func (b *builder) build(ctx context.Context, name string) (*rendering, error) {
 // buildAs renders a path as an applier has it, which need not be the repository's; nil:
 // as it is. Its error may be ErrUnrendered too.
 func (b *builder) buildAs(ctx context.Context, name string, of *applier) (*rendering, error) {
+	if of != nil {
+		placed := []applier{*of}
+		b.leave(placed)
+		b, of = b.under(placed[0].leaves), &placed[0]
+	}
 	clean, kustomization, err := b.find(name)
 	if err != nil {
 		return nil, err
@@ -313,7 +326,7 @@ func (b *builder) find(name string) (clean, kustomization string, err error) {
 	if !info.IsDir() {
 		return clean, "", nil
 	}
-	if kustomization, err = kustomizationIn(b.root, clean); err != nil {
+	if kustomization, err = b.gate.kustomizationIn(clean); err != nil {
 		return "", "", pathError(name, pathReason(err))
 	}
 	return clean, kustomization, nil

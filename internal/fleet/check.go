@@ -160,6 +160,7 @@ func (o Checking) Check(ctx context.Context, root string, paths ...string) (*Rep
 	}
 	if !o.Sparse {
 		c.absentPaths(b)
+		c.absentArtifacts(b)
 	}
 	if err := c.twice(ctx, b); err != nil {
 		return nil, err
@@ -172,6 +173,7 @@ func (o Checking) Check(ctx context.Context, root string, paths ...string) (*Rep
 		problems = append(problems, unlisted...)
 	}
 	problems = append(problems, b.beyond...)
+	problems = append(problems, b.ignoring.wrong()...)
 	if problems = append(problems, c.alteredRoots(roots)...); len(problems) > 0 {
 		// What cannot be searched, or nothing reads, belongs to no root.
 		r := c.begin(".", nil)

@@ -82,8 +82,16 @@ func (c *checker) root(ctx context.Context, b *builder, at root) error {
 	if c.omit(b, at, variant{}) {
 		return nil
 	}
+	// The root as it is, and as it comes to those who apply it.
+	bare := at
+	if c.appliers != nil {
+		all := b.leavesOf(*c.appliers, at.path)
+		at = b.without(at, all[0])
+		at.several = at.several || len(all) > 1
+	}
 	if c.appliers != nil && (at.several || slices.ContainsFunc(*c.appliers, func(a applier) bool { return a.applies(at.path) && (a.alters() != nil || len(a.unknown) > 0) })) {
 		return c.each(ctx, b, at, func(v variant) error {
+			at := b.without(bare, b.leavesBy(*c.appliers, bare.path, v.of))
 			if at.kustomization == "" && v.of.alters() == nil {
 				return c.plainRoot(ctx, b, at.as(v.of), v)
 			}

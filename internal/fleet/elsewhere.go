@@ -11,20 +11,24 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"cloop.dev/cloop/apis/v1alpha1"
+	"cloop.dev/cloop/schemas"
 )
 
-// noteSource notes which repository a source of Flux fetches.
-func (b *builder) noteSource(obj *unstructured.Unstructured) {
+// noteSource notes which repository a source of Flux fetches, and what it leaves out.
+func (b *builder) noteSource(o *renderedObject) {
+	obj := o.Object
 	if gvk := obj.GroupVersionKind(); gvk.Group != fluxSourceGroup || gvk.Kind != v1alpha1.SourceGitRepository {
 		return
 	}
 	if b.sources == nil {
-		b.sources = map[string][]string{}
+		b.sources, b.specs = map[string][]string{}, map[string][]specIgnore{}
 	}
 	name, url := obj.GetKind()+" "+obj.GetNamespace()+"/"+obj.GetName(), textAt(obj, "spec", "url")
 	if !slices.Contains(b.sources[name], url) {
 		b.sources[name] = append(b.sources[name], url)
 	}
+	at := o.locate(schemas.Problem{Path: "spec.ignore"})
+	b.specs[name] = append(b.specs[name], specIgnore{textAt(obj, "spec", "ignore"), placed{file: at.File, line: int32(at.Line)}}) //nolint:gosec // files are bounded
 }
 
 // elsewhere marks the appliers that read another repository, and so another path of

@@ -141,8 +141,10 @@ func (s *scan) there(dir, file, name string, node *yaml.Node) bool {
 		return false
 	}
 	info, err := s.root.Stat(path.Join(dir, name))
-	if err == nil && info.Mode().IsRegular() {
-		return true
+	if err == nil {
+		if err = s.gate.leftOut(path.Join(dir, name), false); err == nil && info.Mode().IsRegular() {
+			return true
+		}
 	}
 	if err == nil {
 		err = errNoFile

@@ -214,7 +214,8 @@ func (g *graft) lists(b *builder, dir string) {
 	ignores, _ := g.a.spec["ignoreMissingComponents"].(bool)
 	each("components", func(entry any, at placed, _ string) {
 		name, _ := entry.(string)
-		if _, err := b.root.Stat(path.Join(dir, name)); err != nil && ignores {
+		_, err := b.root.Stat(path.Join(dir, name))
+		if left := b.gate.leftOut(path.Join(dir, name), true); ignores && (err != nil || left != nil) {
 			return
 		}
 		list := g.list("components", at)

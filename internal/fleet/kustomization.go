@@ -3,7 +3,6 @@ package fleet
 import (
 	"errors"
 	"io/fs"
-	"os"
 	"path"
 
 	"go.yaml.in/yaml/v3"
@@ -48,14 +47,14 @@ func (k *kustomizationFile) directories() []yaml.Node {
 }
 
 // kustomizationIn finds a directory's kustomization; "" where there is none.
-func kustomizationIn(root *os.Root, dir string) (name string, err error) {
+func (g *gate) kustomizationIn(dir string) (name string, err error) {
 	for _, candidate := range konfig.RecognizedKustomizationFileNames() {
-		info, err := root.Stat(path.Join(dir, candidate))
+		info, err := g.root.Stat(path.Join(dir, candidate))
 		switch {
 		case errors.Is(err, fs.ErrNotExist):
 		case err != nil:
 			return "", err
-		case info.Mode().IsRegular():
+		case info.Mode().IsRegular() && g.leftOut(path.Join(dir, candidate), false) == nil:
 			return path.Join(dir, candidate), nil
 		}
 	}

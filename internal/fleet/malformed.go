@@ -43,7 +43,7 @@ func emptyFile(file string) schemas.Problem {
 func (s *scan) malformed(dir, file string) (others, wrong, empty []schemas.Problem) {
 	for _, candidate := range konfig.RecognizedKustomizationFileNames() {
 		other := path.Join(dir, candidate)
-		if info, err := s.root.Stat(other); err == nil && info.Mode().IsRegular() && other != file {
+		if info, err := s.root.Stat(other); err == nil && info.Mode().IsRegular() && other != file && s.gate.leftOut(other, false) == nil {
 			problem := located(broken(RuleBuild, "the directory has another kustomization, "+path.Base(file)), other)
 			problem.Hint = "remove one of the two"
 			others = append(others, problem)

@@ -64,7 +64,7 @@ func (s *scan) refuseRemote(file string, node *yaml.Node, all bool) {
 func (s *scan) elsewhere(name string) string {
 	if s.modules == nil {
 		s.modules = map[string]bool{}
-		if data, err := s.gate.read(".gitmodules"); err == nil {
+		if data, err := s.gate.under(nil).read(".gitmodules"); err == nil {
 			for _, match := range submodule.FindAllStringSubmatch(string(data), -1) {
 				s.modules[path.Clean(match[1])] = true
 			}
@@ -91,6 +91,12 @@ var submodule = regexp.MustCompile(`(?m)^\s*path\s*=\s*"?([^"\r\n]+?)"?\s*$`)
 func (s *scan) missing(file string, entry *yaml.Node, err error) {
 	s.refused = true
 	if remote.MatchString(entry.Value) {
+		return
+	}
+	if left := (*leftOutError)(nil); errors.As(err, &left) {
+		problem := broken(RuleMissingReference, fmt.Sprintf("%s: %v", entry.Value, left))
+		problem.File, problem.Line, problem.Column, problem.Hint = file, entry.Line, entry.Column, left.remedy()
+		s.report(problem)
 		return
 	}
 	reason := "no such file or directory"

@@ -108,6 +108,9 @@ func (b *builder) walk(ctx context.Context, at root, visit walker) error {
 		if file != at.path && (!at.directory.reads(file) || isHidden(file)) || !at.directory.has(at.path, file) {
 			return nil
 		}
+		if b.leavesOut(at, file) {
+			return nil
+		}
 		if !utf8.ValidString(file) {
 			visit.wrong(unsearched(file, nil))
 			return nil
@@ -128,13 +131,13 @@ func (b *builder) plainDirectory(at root, dir string, entry fs.DirEntry, visit w
 	if dir == at.path {
 		return nil
 	}
-	if at.flat || at.directory.flat() || at.except[dir] || strings.HasPrefix(entry.Name(), ".") || isRepository(b.root, dir) {
+	if at.flat || at.directory.flat() || at.except[dir] || at.leavesAll(dir) || strings.HasPrefix(entry.Name(), ".") || isRepository(b.root, dir) {
 		return fs.SkipDir
 	}
 	if _, err := b.root.Stat(path.Join(dir, "Chart.yaml")); err == nil && !at.applied {
 		return fs.SkipDir // a Helm chart, which nothing applies as documents
 	}
-	kustomization, err := kustomizationIn(b.root, dir)
+	kustomization, err := b.gate.kustomizationIn(dir)
 	if err != nil || kustomization == "" {
 		return err
 	}
@@ -209,7 +212,8 @@ func (r *rootChecker) plain(ctx context.Context, b *builder, at root) error {
 	var (
 		parts  []*judged
 		mu     sync.Mutex // guards parts
-		s      = &scan{root: b.root, gate: b.gate, comments: b.comments}
+		view   = b.under(at.leaves)
+		s      = &scan{root: b.root, gate: view.gate, comments: b.comments}
 		judges errgroup.Group
 	)
 	judges.SetLimit(runtime.GOMAXPROCS(0))
@@ -225,7 +229,8 @@ func (r *rootChecker) plain(ctx context.Context, b *builder, at root) error {
 		parts[index] = part
 	}
 	undecided := false
-	err := b.walk(ctx, at, walker{
+	defer func() { b.diagnosing = view.diagnosing }()
+	err := view.walk(ctx, at, walker{
 		file: func(file string) error {
 			data, problem, err := plainFile(s, file)
 			if err != nil || problem == nil && !at.directory.takes(data) {
@@ -246,7 +251,7 @@ func (r *rootChecker) plain(ctx context.Context, b *builder, at root) error {
 			return nil
 		},
 		directory: func(dir, kustomization string) error {
-			inner, err := b.taken(ctx, dir, kustomization)
+			inner, err := view.taken(ctx, dir, kustomization)
 			if err == nil {
 				err = b.bearOthers(ctx, dir, r.applicant, inner)
 			}

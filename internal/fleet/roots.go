@@ -78,17 +78,19 @@ type Way struct {
 
 	variables *Variables
 	of        *applier
+	leaves    withheld
 }
 
-// alters is equal for ways that change the same of what the path renders.
+// alters is equal for ways that change the same of what the path renders, and to which the
+// same does not come.
 func (w *Way) alters() string {
+	digest := ""
 	if a := w.of.alters(); a != nil {
-		return a.digest
+		digest = a.digest
+	} else if w.of != nil && w.of.plain {
+		digest = w.of.directory.digest()
 	}
-	if w.of != nil && w.of.plain {
-		return w.of.directory.digest()
-	}
-	return ""
+	return digest + w.leaves.digest()
 }
 
 // Ways are those of a path, at least one. Its error is the context's.
@@ -99,7 +101,9 @@ func (r *Renderer) Ways(ctx context.Context, path string) ([]Way, error) {
 	}
 	var ways []Way
 	for _, v := range variants(appliers, path, r.given) {
-		ways = append(ways, Way{By: v.by, In: v.in, Digest: v.variables.Digest() + (&Way{of: v.of}).alters(), variables: v.variables, of: v.of})
+		way := Way{By: v.by, In: v.in, variables: v.variables, of: v.of, leaves: r.b.leavesBy(appliers, path, v.of)}
+		way.Digest = v.variables.Digest() + way.alters()
+		ways = append(ways, way)
 	}
 	return ways, nil
 }
@@ -120,7 +124,7 @@ func (r *Renderer) Render(ctx context.Context, path string, ways []Way) ([]Rende
 		out := rendered[way.alters()]
 		if out == nil {
 			var err error
-			if out, err = r.render(ctx, path, way.of); err != nil {
+			if out, err = r.render(ctx, path, &way); err != nil {
 				return nil, err
 			}
 			if err := r.bear(ctx, path, out); err != nil {
@@ -151,6 +155,9 @@ func (r *Renderer) Render(ctx context.Context, path string, ways []Way) ([]Rende
 		}
 		r.spent.end(ours)
 	}
+	for i := range all {
+		all[i].Problems = append(all[i].Problems, r.b.ignoring.wrong()...)
+	}
 	return all, nil
 }
 
@@ -173,17 +180,18 @@ type Rendering struct {
 	Problems []schemas.Problem
 }
 
-func (r *Renderer) render(ctx context.Context, path string, of *applier) (*rendering, error) {
+func (r *Renderer) render(ctx context.Context, path string, way *Way) (*rendering, error) {
+	of := way.of
 	clean, kustomization, err := r.b.find(path)
 	switch {
 	case err != nil:
 		return nil, err
 	case kustomization != "":
-		return r.b.as(ctx, root{path: clean, kustomization: kustomization}, of)
+		return r.b.as(ctx, r.b.without(root{path: clean, kustomization: kustomization}, way.leaves), of)
 	}
 	at, known := r.roots[clean]
 	if !known || at.kustomization != "" {
 		return nil, pathError(path, errors.New("it is a part of another root"))
 	}
-	return r.b.as(ctx, at.as(of), of)
+	return r.b.as(ctx, r.b.without(at.as(of), way.leaves), of)
 }

@@ -302,9 +302,11 @@ func (s *scan) resource(ctx context.Context, dir, file string, entry *yaml.Node,
 		return nil
 	}
 	if info.IsDir() {
-		inner, err := kustomizationIn(s.root, name)
+		inner, err := s.gate.kustomizationIn(name)
 		if err == nil && inner == "" {
-			err = errors.New("the directory has no kustomization.yaml")
+			if err = s.gate.leftOutIn(name); err == nil {
+				err = errors.New("the directory has no kustomization.yaml")
+			}
 		}
 		if err != nil {
 			s.missing(file, entry, err)

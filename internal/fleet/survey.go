@@ -71,6 +71,8 @@ type root struct {
 	// several: those who apply it read different parts of it.
 	applied, several bool
 	directory        *argoDirectory
+	// leaves is what does not come to whoever applies it.
+	leaves withheld
 	// except are directories below that are roots of their own.
 	except map[string]bool
 }
@@ -171,7 +173,7 @@ func (s *survey) directory(top, dir string, entry fs.DirEntry) error {
 	if s.visited++; s.visited > maxDirectories {
 		return fmt.Errorf("%w: more than %d directories; name those with pools, or have `exclude` in %s leave out those without", errBounds, maxDirectories, policy.ConfigFile)
 	}
-	kustomization, err := kustomizationIn(s.b.root, dir)
+	kustomization, err := s.b.gate.kustomizationIn(dir)
 	if err != nil || kustomization == "" {
 		// A directory that cannot be read is met again, with its error.
 		return nil //nolint:nilerr // see above
@@ -429,8 +431,10 @@ func (s *survey) ours(file string) (size int64, ours bool) {
 	if err != nil {
 		return 0, len(s.kustomizations) == 0 && !errors.Is(err, errBounds)
 	}
-	return int64(len(data)), ourDocument.Match(data) && ourBeginning.Match(data)
+	return int64(len(data)), isOurs(data)
 }
+
+func isOurs(data []byte) bool { return ourDocument.Match(data) && ourBeginning.Match(data) }
 
 // ourBeginning is found where a document itself, or an entry of a list, has it: not in
 // a text within one, such as a script or the values of a chart, which speaks of pools.
@@ -481,7 +485,10 @@ func (b *builder) expand(ctx context.Context, paths []string) (roots []root, pro
 			if found, err = s.roots(ctx, clean); err != nil {
 				return nil, nil, err
 			}
-			found = b.appliedRoots(b.together(found, appliers, clean), appliers, clean)
+			found = b.withoutLeft(b.appliedRoots(b.together(found, appliers, clean), appliers, clean), appliers)
+			if len(found) == 0 {
+				found = []root{{path: clean, searched: true}}
+			}
 			problems = append(problems, s.problems...)
 		}
 		for _, r := range found {

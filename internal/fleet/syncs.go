@@ -36,6 +36,8 @@ type applier struct {
 	// else of what lies there than the documents.
 	plain, chart bool
 	directory    *argoDirectory
+	// leaves is what of the repository does not come to it.
+	leaves withheld
 	// pathField is the field of an Application that has the path, and at where it is.
 	pathField string
 	at        placed
@@ -99,6 +101,9 @@ func (b *builder) appliers(ctx context.Context) ([]applier, error) {
 		if found, err = b.inherited(ctx, found); err != nil {
 			return nil, err
 		}
+		// What applies them, and how, is known now.
+		b.leave(found)
+		b.plainPaths(found)
 		b.applied = &found
 	}
 	return *b.applied, nil
@@ -109,7 +114,7 @@ func (b *builder) appliers(ctx context.Context) ([]applier, error) {
 func (b *builder) plainPaths(found []applier) {
 	for i := range found {
 		a := &found[i]
-		_, kustomization, err := b.find(a.path)
+		_, kustomization, err := b.under(a.leaves).find(a.path)
 		info, noFile := b.root.Stat(a.path)
 		a.plain = err == nil && kustomization == "" && noFile == nil && info.IsDir()
 		if a.plain && a.argo() {
@@ -175,12 +180,16 @@ func (b *builder) appliersIn(ctx context.Context, s *survey) ([]applier, error) 
 		if s.components[dir] || s.referred[dir] || !s.reaches(dir, map[string]bool{}, namesApplier) {
 			continue
 		}
+		met := b.gate.meeting()
 		out, err := b.kustomize(ctx, dir, s.kustomizations[dir])
+		if read := met(); err == nil {
+			out.met = read
+		}
 		if err != nil {
 			return nil, err
 		}
 		for i := range out.objects {
-			b.noteSource(out.objects[i].Object)
+			b.noteSource(&out.objects[i])
 			found = out.objects[i].applier(found, dir)
 		}
 		b.doubt(out.problems...)
@@ -201,7 +210,7 @@ func (b *builder) defined(files []string) (found []applier, lost []schemas.Probl
 		part := parsed(file, data)
 		lost = append(lost, part.problems...)
 		for i := range part.objects {
-			b.noteSource(part.objects[i].Object)
+			b.noteSource(&part.objects[i])
 			found = part.objects[i].applier(found, file)
 		}
 	}
@@ -228,7 +237,7 @@ func (b *builder) keep(dir string, out *rendering) {
 
 // taken is what was kept of a directory, and else what it renders.
 func (b *builder) taken(ctx context.Context, dir, kustomization string) (*rendering, error) {
-	if out, ok := b.kept[dir]; ok {
+	if out, ok := b.kept[dir]; ok && b.gate.reads(out.met) {
 		delete(b.kept, dir)
 		return out, nil
 	}
@@ -433,7 +442,7 @@ func (b *builder) together(roots []root, appliers []applier, top string) []root 
 		if !a.plain || a.elsewhere || b.excluded(a.path, top) || top != "." && a.path != top && !strings.HasPrefix(a.path, top+"/") {
 			continue
 		}
-		if a.path == "." && slices.ContainsFunc(roots, func(r root) bool { return r.kustomization != "" }) {
+		if a.path == "." && slices.ContainsFunc(roots, func(r root) bool { return r.kustomization != "" && !a.leaves.leave(r.kustomization) }) {
 			continue
 		}
 		kept := make([]root, 0, len(roots)+1)

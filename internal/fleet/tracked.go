@@ -13,6 +13,8 @@ import (
 	"sync"
 
 	gitindex "github.com/go-git/go-git/v5/plumbing/format/index"
+
+	"cloop.dev/cloop/internal/fleet/ignored"
 )
 
 var (
@@ -89,10 +91,14 @@ type gate struct {
 	tracked *Tracked
 	// instead: file, relative to the repository → what it is taken to say.
 	instead map[string][]byte
+	// leaves is what Flux leaves out; nil: nothing is.
+	leaves *ignored.Filter
 
 	mu sync.Mutex // guards what follows
 	// dirs: directory → where it leads to over symbolic links.
 	dirs map[string]string
+	// met: see meeting; nil: nobody asks.
+	met map[string]bool
 }
 
 func newGate(top string, root *os.Root) *gate {
@@ -113,7 +119,7 @@ func (g *gate) read(name string) ([]byte, error) {
 // with is the gate with another text in the place of a file's.
 func (g *gate) with(file string, text []byte) *gate {
 	other := newGate(g.top, g.root)
-	other.tracked, other.instead = g.tracked, map[string][]byte{file: text}
+	other.tracked, other.instead, other.leaves = g.tracked, map[string][]byte{file: text}, g.leaves
 	return other
 }
 
@@ -156,11 +162,21 @@ func (g *gate) refuse(name string) error {
 			return errGitDirectory
 		}
 	}
-	if g.tracked.has(inner) {
+	if !g.tracked.has(inner) {
+		if _, err := os.Lstat(real); err == nil {
+			return errUntracked
+		}
 		return nil
 	}
-	if _, err := os.Lstat(real); err == nil {
-		return errUntracked
+	g.meet(inner)
+	if _, written := g.instead[inner]; written {
+		return nil
+	}
+	if err := g.leftOut(inner, false); err != nil {
+		return err
+	}
+	if asked, ok := Inside(g.top, name); ok && asked != inner {
+		return g.leftOut(asked, false)
 	}
 	return nil
 }

@@ -33,6 +33,9 @@ func (s *survey) unlisted(ctx context.Context, broken map[string]bool) ([]schema
 		if mentioned[file] || isKustomization(file) || searched > maxSearched || broken[s.kustomizations[s.covering(".", path.Dir(file))]] {
 			continue
 		}
+		if s.b.setAside(file) {
+			continue
+		}
 		data, err := s.b.gate.read(file)
 		searched += int64(len(data))
 		if err != nil || !bytes.Contains(data, []byte("cloop.dev/")) {

@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"cloop.dev/cloop/internal/fleet/closure"
+	"cloop.dev/cloop/internal/fleet/ignored"
 )
 
 // Bounds on what is extracted of the base.
@@ -73,6 +74,9 @@ func (x *extract) definitions(ctx context.Context) error {
 	if err := x.below(ctx, ".", closure.IsDefinition); err != nil {
 		return err
 	}
+	if err := x.ignores(ctx, "."); err != nil {
+		return err
+	}
 	return x.closure(ctx, closure.OfAll(x.tree))
 }
 
@@ -86,6 +90,28 @@ func (x *extract) below(ctx context.Context, dir string, wanted func(string) boo
 		case is == closure.Directory && (wanted == nil || !strings.HasPrefix(name, ".")):
 			err = x.below(ctx, full, wanted)
 		case is == closure.Link || is == closure.Regular && (wanted == nil || wanted(name)):
+			err = x.write(full)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// ignores writes the files that say what Flux leaves out of an artifact. They count also
+// in hidden directories.
+func (x *extract) ignores(ctx context.Context, dir string) error {
+	for _, name := range x.tree.List(dir) {
+		full := path.Join(dir, name)
+		is := x.tree.Lstat(full)
+		var err error
+		switch {
+		case ctx.Err() != nil:
+			return ctx.Err()
+		case is == closure.Directory:
+			err = x.ignores(ctx, full)
+		case name == ignored.Name && (is == closure.Regular || is == closure.Link):
 			err = x.write(full)
 		}
 		if err != nil {

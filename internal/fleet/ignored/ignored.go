@@ -7,6 +7,8 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"maps"
+	"path"
 	"slices"
 	"strings"
 	"sync"
@@ -69,14 +71,36 @@ type List struct {
 // Len counts the patterns.
 func (l *List) Len() int { return len(l.patterns) }
 
-// ReadFile reads the text of a .sourceignore as source-controller does: lines that begin
-// with # or are blank are none, and what comes after a line of more than 64 KiB is not
-// read.
-func ReadFile(file string, text []byte) (*List, error) {
-	return read(text, func(line int) Pattern { return Pattern{File: file, Line: line} })
+// Files are the .sourceignore files of a repository. The zero value is none.
+type Files struct {
+	// lists: directory → the patterns of its file.
+	lists map[string]*List
+	total int
+}
+
+// Len counts the patterns of all.
+func (f *Files) Len() int { return f.total }
+
+// Add reads the text of one as source-controller does: lines that begin with # or are
+// blank are no patterns, and what comes after a line of more than 64 KiB is not read. Its
+// error is ErrBounds.
+func (f *Files) Add(name string, text []byte) error {
+	list, err := read(text, func(line int) Pattern { return Pattern{File: name, Line: line} })
+	if err != nil {
+		return err
+	}
+	if f.total += list.Len(); f.total > maxPatterns {
+		return tooMany()
+	}
+	if f.lists == nil {
+		f.lists = map[string]*List{}
+	}
+	f.lists[path.Dir(name)] = list
+	return nil
 }
 
 // ReadSpec reads a source's spec.ignore, which is written at a place.
+// Its error is ErrBounds.
 func ReadSpec(file string, line int, text string) (*List, error) {
 	return read([]byte(text), func(int) Pattern { return Pattern{File: file, Line: line, InSpec: true} })
 }
@@ -140,19 +164,19 @@ const wildcards = `*?[\`
 
 // find is the last pattern that says something of a path; nil: none does. work is what it
 // cost to tell.
-func (l *List) find(path []string, dir bool) (found *Pattern, result gitignore.MatchResult, work int64) {
-	if l == nil || len(path) == 0 {
+func (l *List) find(names []string, dir bool) (found *Pattern, result gitignore.MatchResult, work int64) {
+	if l == nil || len(names) == 0 {
 		return nil, gitignore.NoMatch, 0
 	}
 	lists := [][]int32{l.others}
-	for i, name := range path {
-		lists = append(lists, l.below[strings.Join(path[:i+1], "/")])
-		if !slices.Contains(path[:i], name) {
+	for i, name := range names {
+		lists = append(lists, l.below[strings.Join(names[:i+1], "/")])
+		if !slices.Contains(names[:i], name) {
 			lists = append(lists, l.names[name])
 		}
 	}
 	length := 0
-	for _, name := range path {
+	for _, name := range names {
 		length += len(name)
 	}
 	for {
@@ -167,8 +191,8 @@ func (l *List) find(path []string, dir bool) (found *Pattern, result gitignore.M
 		}
 		p := &l.patterns[lists[last][len(lists[last])-1]]
 		lists[last] = lists[last][:len(lists[last])-1]
-		work += p.work(len(path), length)
-		if result := p.Match(path, dir); result != gitignore.NoMatch {
+		work += p.work(len(names), length)
+		if result := p.Match(names, dir); result != gitignore.NoMatch {
 			return p, result, work
 		}
 	}
@@ -206,9 +230,9 @@ type question struct {
 	dir  bool
 }
 
-// New is what is left out where the directories have files with patterns, and the source
-// has spec.ignore; nil: it has none. Its error is ErrBounds.
-func New(dirs map[string]*List, spec *List) (*Filter, error) {
+// New is what is left out where a repository has files with patterns, and the source has
+// spec.ignore; nil: it has none. Its error is ErrBounds.
+func New(files *Files, spec *List) (*Filter, error) {
 	f := &Filter{dirs: map[string]*List{}, known: map[question]*Pattern{}, defaults: newList()}
 	total := 0
 	sum := sha256.New()
@@ -219,8 +243,8 @@ func New(dirs map[string]*List, spec *List) (*Filter, error) {
 			_, _ = fmt.Fprintf(sum, "%q %q\n", dir, l.patterns[i].Text)
 		}
 	}
-	for _, dir := range sorted(dirs) {
-		if l := dirs[dir]; l.Len() > 0 {
+	for _, dir := range slices.Sorted(maps.Keys(files.lists)) {
+		if l := files.lists[dir]; l.Len() > 0 {
 			f.dirs[dir] = l
 			note(dir, l)
 		}
@@ -243,15 +267,6 @@ func New(dirs map[string]*List, spec *List) (*Filter, error) {
 	return f, nil
 }
 
-func sorted(dirs map[string]*List) []string {
-	names := make([]string, 0, len(dirs))
-	for dir := range dirs {
-		names = append(names, dir)
-	}
-	slices.Sort(names)
-	return names
-}
-
 // Digest is equal for filters of the same patterns.
 func (f *Filter) Digest() string { return f.digest }
 
@@ -270,25 +285,36 @@ func (f *Filter) Err() error {
 	return nil
 }
 
+// Most is a pattern of the longest text, for whoever says that there are too many.
+func (f *Filter) Most() *Pattern {
+	longest := f.defaults
+	for _, l := range append(slices.Collect(maps.Values(f.dirs)), f.spec) {
+		if l != nil && l.Len() > longest.Len() {
+			longest = l
+		}
+	}
+	return &longest.patterns[0]
+}
+
 // Leaves is the pattern that leaves a path out, relative to the repository's root with
 // slashes; nil: it is in the artifact.
-func (f *Filter) Leaves(path string, dir bool) *Pattern {
-	if path == "." {
+func (f *Filter) Leaves(name string, dir bool) *Pattern {
+	if name == "." {
 		return nil
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	asked := question{path, dir}
+	asked := question{name, dir}
 	found, known := f.known[asked]
 	if !known {
-		found = f.leaves(path, dir)
+		found = f.leaves(name, dir)
 		f.known[asked] = found
 	}
 	return found
 }
 
-func (f *Filter) leaves(path string, dir bool) *Pattern {
-	parts := strings.Split(path, "/")
+func (f *Filter) leaves(name string, dir bool) *Pattern {
+	parts := strings.Split(name, "/")
 	verdict := func(l *List, below int) (found *Pattern, decided bool) {
 		if f.work > maxWork {
 			return nil, true

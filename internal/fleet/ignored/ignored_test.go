@@ -1,6 +1,7 @@
 package ignored_test
 
 import (
+	"errors"
 	"fmt"
 	"io/fs"
 	"maps"
@@ -22,16 +23,14 @@ import (
 // filter is what a repository's files, name → text, and spec.ignore make.
 func filter(t rapid.TB, files map[string]string, spec *string) *ignored.Filter {
 	t.Helper()
-	dirs := map[string]*ignored.List{}
+	set := &ignored.Files{}
 	for name, text := range files {
 		if path.Base(name) != ignored.Name {
 			continue
 		}
-		list, err := ignored.ReadFile(name, []byte(text))
-		if err != nil {
+		if err := set.Add(name, []byte(text)); err != nil {
 			t.Fatal(err)
 		}
-		dirs[path.Dir(name)] = list
 	}
 	var list *ignored.List
 	if spec != nil {
@@ -40,7 +39,7 @@ func filter(t rapid.TB, files map[string]string, spec *string) *ignored.Filter {
 			t.Fatal(err)
 		}
 	}
-	f, err := ignored.New(dirs, list)
+	f, err := ignored.New(set, list)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -220,7 +219,7 @@ func TestAgreesWithTheLibrary(t *testing.T) {
 	})
 }
 
-func FuzzReadFile(f *testing.F) {
+func FuzzFilter(f *testing.F) {
 	for _, text := range []string{"/*\n!/deploy\n", "a/**/b\r\n\\#x\n[\n", "!\n/\n **\n\\ \n"} {
 		f.Add(text, "deploy/a.yaml")
 	}
@@ -292,7 +291,7 @@ func TestIsBounded(t *testing.T) {
 			}
 		})
 	}
-	if _, err := ignored.ReadFile(".sourceignore", []byte(strings.Repeat("a\n", 100_001))); err == nil {
+	if err := new(ignored.Files).Add(".sourceignore", []byte(strings.Repeat("a\n", 100_001))); !errors.Is(err, ignored.ErrBounds) {
 		t.Error("more than 100,000 patterns are read")
 	}
 }
