@@ -173,7 +173,7 @@ func readGit(ctx context.Context, cluster *fleet.ClusterSurface, dir string) err
 	for _, sync := range cluster.Syncs {
 		who := fmt.Sprintf("PoolSync %s/%s of cluster %s applies", sync.Namespace, sync.Name, cluster.Name)
 		rendered, err := renderSynced(dir, synced{who, sync.ReadsFrom(), sync.Spec.Path}, func() ([]fleet.Rendered, error) {
-			return fleet.BuildWith(ctx, dir, sync.Spec.Path, cluster.Variables[sync.Namespace+"/"+sync.Name])
+			return fleet.BuildFetched(ctx, dir, sync.Spec.Path, sync.Spec.SourceRef, cluster.Variables[sync.Namespace+"/"+sync.Name])
 		})
 		if err != nil {
 			return err

@@ -65,7 +65,20 @@ func buildAs(ctx context.Context, root, path string, of *applier, variables *Var
 		return nil, err
 	}
 	result.substitute(variables, nil)
+	result.problems = append(result.problems, b.ignoring.wrong()...)
 	return result.sound(path)
+}
+
+// BuildFetched is BuildWith of what a PoolSync takes of a repository by a source of Flux:
+// without what that leaves out of its artifact by the repository's .sourceignore files or
+// by default. The source's own spec.ignore is not known here. nil: it has no such source.
+func BuildFetched(ctx context.Context, root, path string, from *v1alpha1.SourceReference, variables *Variables) ([]Rendered, error) {
+	if from == nil {
+		return BuildWith(ctx, root, path, variables)
+	}
+	obj := &unstructured.Unstructured{Object: map[string]any{"spec": map[string]any{"sourceRef": map[string]any{"kind": from.Kind, "name": from.Name, "namespace": from.Namespace}}}}
+	of := &applier{object: &renderedObject{Rendered: Rendered{Document: schemas.Document{Object: obj}}}, path: WithinRepository(path), sync: true}
+	return buildAs(ctx, root, path, of, variables)
 }
 
 // substitute replaces the variables of all objects, with what a memo knows of
@@ -276,10 +289,11 @@ func (b *builder) build(ctx context.Context, name string) (*rendering, error) {
 // buildAs renders a path as an applier has it, which need not be the repository's; nil:
 // as it is. Its error may be ErrUnrendered too.
 func (b *builder) buildAs(ctx context.Context, name string, of *applier) (*rendering, error) {
+	var without withheld
 	if of != nil {
 		placed := []applier{*of}
 		b.leave(placed)
-		b, of = b.under(placed[0].leaves), &placed[0]
+		b, of, without = b.under(placed[0].leaves), &placed[0], placed[0].leaves
 	}
 	clean, kustomization, err := b.find(name)
 	if err != nil {
@@ -294,11 +308,11 @@ func (b *builder) buildAs(ctx context.Context, name string, of *applier) (*rende
 	}
 	switch {
 	case of.alters() != nil:
-		return b.as(ctx, root{path: clean, kustomization: kustomization, applied: true}, of)
+		return b.as(ctx, root{path: clean, kustomization: kustomization, applied: true, leaves: without}, of)
 	case kustomization != "":
 		return b.kustomize(ctx, clean, kustomization)
 	}
-	return b.plain(ctx, clean)
+	return b.plainRoot(ctx, root{path: clean, applied: true, leaves: without})
 }
 
 func unrenderedError(fields []schemas.Problem) error {

@@ -463,9 +463,13 @@ func (g *gate) meet(name string) {
 	}
 }
 
-// setAside says whether somebody has written that Flux is not to have a file, where Flux
-// may be who applies the repository.
-func (b *builder) setAside(file string) bool {
+// setAside says whether a file need not be listed by a kustomization: somebody has written
+// that Flux is not to have the file, where Flux may be who applies the repository, or Flux
+// does not have the kustomization, and applies all that lies there.
+func (b *builder) setAside(file, kustomization string) bool {
+	if b.applied != nil && slices.ContainsFunc(*b.applied, func(a applier) bool { return a.leaves.leave(kustomization) && a.applies(file) }) {
+		return true
+	}
 	if b.applied == nil || len(*b.applied) > 0 && !slices.ContainsFunc(*b.applied, func(a applier) bool { return a.leaves.filter != nil }) {
 		return false
 	}

@@ -17,13 +17,8 @@ import (
 	"cloop.dev/cloop/schemas"
 )
 
-// plain reads a file, or a directory and what lies below it. A directory below
-// with a kustomization is rendered by it.
-func (b *builder) plain(ctx context.Context, name string) (*rendering, error) {
-	return b.plainRoot(ctx, root{path: name, applied: true})
-}
-
-// plainRoot is plain for a root that may not have all that lies below it.
+// plainRoot reads a file, or a directory and what lies below it, as far as the root has
+// that. A directory below with a kustomization is rendered by it.
 func (b *builder) plainRoot(ctx context.Context, at root) (*rendering, error) {
 	out := &rendering{}
 	s := &scan{root: b.root, gate: b.gate, comments: b.comments}

@@ -78,7 +78,7 @@ type Rule struct {
 var rules = map[string]Rule{
 	RuleBuild: {Severity: schemas.SeverityError, Fixed: true, Meaning: "The root cannot be rendered.",
 		Remedy: "fix what the message names; `kubectl kustomize` shows the same"},
-	RuleMissingReference: {Severity: schemas.SeverityError, Fixed: true, Meaning: "A kustomization refers to a file or directory that is not in the repository.",
+	RuleMissingReference: {Severity: schemas.SeverityError, Fixed: true, Meaning: "A kustomization refers to a file or directory that is not in the repository, or that Flux, which applies it, leaves out of what it fetches.",
 		Remedy: "commit it, or remove the entry"},
 	RuleRemoteReference: {Severity: schemas.SeverityError, Fixed: true, Meaning: "A kustomization refers to something outside the repository.",
 		Remedy: "copy what it refers to into the repository, where it is reviewed"},
@@ -112,7 +112,7 @@ var rules = map[string]Rule{
 		Remedy: "write the same address in both, or ignore it with the reason that there are several hubs"},
 	RuleObjectInTwoSyncs: {Severity: schemas.SeverityError, Meaning: "Two PoolSyncs, or two Kustomizations of Flux, of one cluster apply one object. Each undoes what the other does.",
 		Remedy: "leave it in one of the two paths"},
-	RulePathNotFound: {Severity: schemas.SeverityWarning, Meaning: "The path of a PoolSync, or of a Kustomization of Flux, is not in the repository: it applies nothing.",
+	RulePathNotFound: {Severity: schemas.SeverityWarning, Meaning: "The path of a PoolSync, or of a Kustomization of Flux, is not in the repository, or Flux leaves all of it out of what it fetches: it applies nothing.",
 		Remedy: "correct spec.path, or commit what it names; ignore it with the reason where it reads another repository"},
 	RulePrincipalName: {Severity: schemas.SeverityError, Meaning: "No user, group or role of a hub can have a name that an audience or an owner gives: nobody is meant by it.",
 		Remedy: "write one user:NAME, group:NAME or role:NAME an entry; names have letters, digits and . _ @ + -, and those of roles are lower case with -"},

@@ -33,7 +33,7 @@ func (s *survey) unlisted(ctx context.Context, broken map[string]bool) ([]schema
 		if mentioned[file] || isKustomization(file) || searched > maxSearched || broken[s.kustomizations[s.covering(".", path.Dir(file))]] {
 			continue
 		}
-		if s.b.setAside(file) {
+		if s.b.setAside(file, s.kustomizations[s.covering(".", path.Dir(file))]) {
 			continue
 		}
 		data, err := s.b.gate.read(file)

@@ -22,12 +22,13 @@ const Name = sourceignore.IgnoreFile
 
 // Bounds on what the committers of a repository can ask for. Patterns without a wildcard
 // are found by their names, so that a long list of paths costs next to nothing; each of
-// the others is tried on every path. maxWork bounds that, in nanoseconds of a slow
+// the others is tried on every path. MaxWork bounds that, in nanoseconds of a slow
 // machine: a hundred patterns with wildcards for as many files as a root may have come to
 // a fifth of it. maxPatterns bounds the memory, some 400 bytes a pattern.
 const maxPatterns = 100_000
 
-var maxWork int64 = 10_000_000_000
+// MaxWork is a variable for tests.
+var MaxWork int64 = 10_000_000_000
 
 // ErrBounds is of patterns beyond the bounds.
 var ErrBounds = errors.New("beyond the bounds")
@@ -279,7 +280,7 @@ func (f *Filter) TakesIn() bool { return f.takesIn }
 func (f *Filter) Err() error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if f.work > maxWork {
+	if f.work > MaxWork {
 		return fmt.Errorf("%w: it takes too long to hold the files of the repository against so many patterns with wildcards", ErrBounds)
 	}
 	return nil
@@ -316,7 +317,7 @@ func (f *Filter) Leaves(name string, dir bool) *Pattern {
 func (f *Filter) leaves(name string, dir bool) *Pattern {
 	parts := strings.Split(name, "/")
 	verdict := func(l *List, below int) (found *Pattern, decided bool) {
-		if f.work > maxWork {
+		if f.work > MaxWork {
 			return nil, true
 		}
 		found, result, work := l.find(parts[below:], dir)
