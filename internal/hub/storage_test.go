@@ -168,6 +168,44 @@ func TestAFullDiskStopsChangesOnlyAndLosesNothing(t *testing.T) {
 	}
 }
 
+func TestAHubWhoseDatabaseIsMovedSaysSoAndGoesOnOnceItIsBack(t *testing.T) {
+	r := serve(t, nil)
+	pool, _ := r.pool("gpu", 1)
+	r.project("app", pool)
+	first := r.run("app").ID
+	dir, aside := filepath.Join(r.dir, "hub"), filepath.Join(r.dir, "aside")
+	check(t, os.Rename(dir, aside))
+	if page := r.page("/readyz"); !strings.Contains(page, "moved, removed or replaced") {
+		t.Errorf("it is ready as %q", page)
+	}
+	status, refused := r.raw("POST", "/api/v1/runs", `{"project":"app","command":["true"]}`)
+	if status != 503 || refused.Code != hubv1.CodeStorageUnavailable || !strings.Contains(refused.Remedy, "put the files back") {
+		t.Errorf("answered %d %+v", status, refused)
+	}
+	d, err := r.admin.Doctor(r.ctx())
+	check(t, err)
+	if f := findingOf(d, hubv1.FindingStorageDatabase); f == nil || f.Severity != hubv1.SeverityFail || !strings.Contains(f.Found, "moved, removed or replaced") {
+		t.Errorf("the doctor finds %+v", d.Findings)
+	}
+	if page := r.page("/metrics"); !strings.Contains(page, "cloop_hub_database_writable 0") || !strings.Contains(page, "cloop_hub_ready 0") {
+		t.Error("the metrics say that all is well")
+	}
+	if log := r.log.String(); strings.Count(log, "changes cannot be written") != 1 || !strings.Contains(log, "RESCUE/hub.db-wal") {
+		t.Errorf("it is logged as:\n%s", log)
+	}
+	check(t, os.Rename(aside, dir))
+	second := r.run("app").ID
+	r.clock.Step(time.Minute)
+	if page := r.page("/readyz"); page != "ok\n" {
+		t.Errorf("with its database again it is ready as %q", page)
+	}
+	r.stop()
+	r = serveIn(t, r.dir, nil)
+	for _, id := range []string{first, second} {
+		must(t)(r.admin.GetRun(r.ctx(), id))
+	}
+}
+
 func TestAHubThatCannotStartSaysWhatToDo(t *testing.T) {
 	for name, c := range map[string]struct {
 		prepare func(dir string)

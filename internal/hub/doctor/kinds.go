@@ -57,7 +57,7 @@ var kinds = []Kind{
 	{hubv1.FindingStorage, passes, "The database takes changes, and its disk has room", "", ""},
 	{hubv1.FindingStorageDatabase, fails,
 		"The hub cannot read or change its database: nothing is queued, handed out or settled until it can",
-		"make room on its disk or give the data directory back, and it goes on by itself; a damaged database needs a backup in its place",
+		"make room on its disk or give the data directory back, and it goes on by itself; do not stop a hub whose files were removed before they are saved, the hub's log says how; a damaged database needs a backup in its place",
 		"df -h DATA-DIR"},
 	{hubv1.FindingStorageDisk, both,
 		"The disk of the data directory is nearly full: the hub stops taking changes when it is",

@@ -28,6 +28,9 @@ type engine interface {
 	clock(ctx context.Context) (at time.Time, followed time.Duration, err error)
 	// connect gets the writer's connection for one batch of changes.
 	connect(ctx context.Context) (connection, error)
+	// there says whether what is changed is still where the next start will look
+	// for it.
+	there() error
 	// patience bounds one batch of changes.
 	patience() (context.Context, context.CancelFunc)
 	// shared says that other hubs may use the database at the same time.

@@ -137,6 +137,8 @@ func (p *postgres) migrations() string { return "postgres" }
 
 func (p *postgres) shared() bool { return true }
 
+func (p *postgres) there() error { return nil }
+
 func (p *postgres) patience() (context.Context, context.CancelFunc) {
 	ctx, cancel := context.WithTimeout(context.Background(), changeTimeout)
 	ctx, stop := p.pulse.watched(ctx)

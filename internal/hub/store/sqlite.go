@@ -23,7 +23,8 @@ type sqlite struct {
 	writer, read *sql.DB
 	time         clock.PassiveClock
 	// held is the writer's connection while it is of use.
-	held *sqliteConnection
+	held  *sqliteConnection
+	place place
 }
 
 // openSQLite opens or makes hub.db in the directory.
@@ -38,25 +39,31 @@ func openSQLite(ctx context.Context, dir string, clock clock.PassiveClock) (*sql
 	if err := found(ctx, path); err != nil {
 		return nil, opening(path, err)
 	}
-	const pragmas = "?_pragma=busy_timeout(10000)&_pragma=journal_mode(WAL)&_pragma=synchronous(FULL)&_pragma=foreign_keys(1)"
-	writer, err := sql.Open("sqlite", "file:"+path+pragmas)
-	if err != nil {
-		return nil, opening(path, err)
+	s := &sqlite{path: path, time: clock}
+	if err := s.open(ctx); err != nil {
+		return nil, errors.Join(opening(path, err), s.close())
 	}
-	writer.SetMaxOpenConns(1)
-	s := &sqlite{path: path, writer: writer, time: clock}
+	return s, nil
+}
+
+func (s *sqlite) open(ctx context.Context) (err error) {
+	const pragmas = "_pragma=busy_timeout(10000)&_pragma=journal_mode(WAL)&_pragma=synchronous(FULL)&_pragma=foreign_keys(1)"
+	if s.writer, err = connectTo(s.path, pragmas, &s.place); err != nil {
+		return err
+	}
+	s.writer.SetMaxOpenConns(1)
 	if err := migrate(ctx, s); err != nil {
-		return nil, errors.Join(opening(path, err), writer.Close())
+		return err
 	}
 	if err := s.check(ctx); err != nil {
-		return nil, errors.Join(opening(path, err), writer.Close())
+		return err
 	}
-	if s.read, err = sql.Open("sqlite", "file:"+path+pragmas+"&_pragma=query_only(1)"); err != nil {
-		return nil, errors.Join(opening(path, err), writer.Close())
+	if s.read, err = connectTo(s.path, pragmas+"&_pragma=query_only(1)", &s.place); err != nil {
+		return err
 	}
-	s.read.SetMaxOpenConns(max(4, runtime.GOMAXPROCS(0)))
+	s.read.SetMaxOpenConns(1 + max(4, runtime.GOMAXPROCS(0))) // one of them is the place's anchor
 	s.read.SetMaxIdleConns(2)
-	return s, nil
+	return s.place.settle(ctx, s.read, s.path)
 }
 
 func (s *sqlite) migrations() string { return "sqlite" }
@@ -74,12 +81,24 @@ func (s *sqlite) reader() reader { return reader{db: s.read, bound: bound{q: s.r
 func (s *sqlite) snapshot() *sql.TxOptions { return &sql.TxOptions{ReadOnly: true} }
 
 func (s *sqlite) close() error {
-	var err error
+	var errs []error
 	if s.held != nil {
-		err = s.held.close()
+		errs = append(errs, s.held.close())
 	}
-	return errors.Join(err, s.read.Close(), s.writer.Close())
+	if s.writer != nil {
+		errs = append(errs, s.writer.Close())
+	}
+	if s.read != nil {
+		s.read.SetMaxIdleConns(-1) // all but the anchor
+	}
+	errs = append(errs, s.place.leave())
+	if s.read != nil {
+		errs = append(errs, s.read.Close())
+	}
+	return errors.Join(errs...)
 }
+
+func (s *sqlite) there() error { return s.place.check() }
 
 func (s *sqlite) clock(context.Context) (time.Time, time.Duration, error) {
 	return s.time.Now(), 0, nil
@@ -257,6 +276,10 @@ func (c *sqliteConnection) undo(ctx context.Context) error { return c.send(ctx, 
 
 // commit ends the transaction together with the savepoint in it.
 func (c *sqliteConnection) commit(ctx context.Context, _ map[string]struct{}) error {
+	// What would be in a file that nobody finds again is not kept.
+	if err := c.sqlite.there(); err != nil {
+		return err
+	}
 	return c.send(ctx, "COMMIT")
 }
 

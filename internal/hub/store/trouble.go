@@ -35,6 +35,11 @@ func Trouble(err error) *hubv1.Problem {
 	if p := postgresTrouble(err); p != nil {
 		return p
 	}
+	if away := (*awayError)(nil); errors.As(err, &away) {
+		p := problem.Refusal(hubv1.CodeStorageUnavailable, "the hub's database was moved, removed or replaced while the hub runs, so it can change nothing")
+		p.Remedy = "whoever runs the hub must put the files back, before the hub is stopped if they are gone: docs/operate.md, A database that is not where it was"
+		return p
+	}
 	var failure *sqlite3.Error
 	if !errors.As(err, &failure) {
 		if errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT) {
@@ -112,15 +117,17 @@ const proveEvery = time.Minute
 // proven says whether a change was written lately, and none has failed since.
 func (s *Store) proven() bool {
 	since := s.clock.Since(fromNano(s.wroteAt.Load()))
-	return s.failing.Load() == nil && since >= 0 && since < proveEvery
+	return s.engine.there() == nil && s.failing.Load() == nil && since >= 0 && since < proveEvery
 }
 
 // Ping says whether the database answers and changes can be written. Where
 // nothing was changed for a minute, or a change has failed, it makes one that
 // leaves nothing behind.
 func (s *Store) Ping(ctx context.Context) error {
-	if _, _, err := first(ctx, s.reader, scanInt, "SELECT 1"); err != nil {
-		return err
+	if s.engine.there() == nil { // else the change says it, and so does the log
+		if _, _, err := first(ctx, s.reader, scanInt, "SELECT 1"); err != nil {
+			return err
+		}
 	}
 	if s.proven() {
 		return nil
