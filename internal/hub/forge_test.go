@@ -7,6 +7,7 @@ import (
 	"crypto/tls"
 	"encoding/base64"
 	"encoding/hex"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -371,6 +372,26 @@ func TestStrangersLearnNothingFromAWebhook(t *testing.T) {
 	if log := f.log.String(); strings.Count(log, "webhook event is refused") != 1 || strings.Contains(log, webhookSecret) {
 		t.Errorf("the log has %s", log)
 	}
+}
+
+// Anybody can begin to send something.
+func TestAnEventThatBreaksOffIsNoFinding(t *testing.T) {
+	f := hooked(t, forge.GitHub, webhookSecret)
+	f.untilSynced()
+	transport := pinned(t, f.pin)
+	body, writer := io.Pipe()
+	request, err := http.NewRequestWithContext(f.ctx(), http.MethodPost, "https://"+f.addr+"/webhooks/fleet", body)
+	check(t, err)
+	go func() {
+		_, _ = io.WriteString(writer, "half of")
+		_ = writer.CloseWithError(errors.New("the sender goes away"))
+	}()
+	if _, err := transport.RoundTrip(request); err == nil { //nolint:bodyclose // there is none
+		t.Fatal("it is answered")
+	}
+	for !strings.Contains(f.page("/metrics"), `cloop_fleet_webhooks_total{result="refused",sync="fleet"} 1`) { //nolint:revive // it waits
+	}
+	f.finds(hubv1.FindingSyncsWebhooks, "")
 }
 
 func TestTheForgeOfASyncInTheConfiguration(t *testing.T) {

@@ -133,12 +133,15 @@ func (h *webhooks) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		refuse(w, problem.New(hubv1.CodeTooLarge, "the event is larger than %d bytes", hook.MaxEvent))
 		return
 	}
+	// An event that did not come whole says nothing about the secret, and anybody
+	// can begin one.
+	partial := err != nil
 	if err = cmp.Or(keyErr, err); err == nil && !event.Genuine {
 		err = errors.New("its signature is not what the secret makes of it: give hub and forge the same secret")
 	}
 	if err != nil || !known {
 		if known {
-			if at.tell(h.clock.Now(), err) {
+			if !partial && at.tell(h.clock.Now(), err) {
 				h.log.Warn("webhook event is refused", "sync", at.sync, "error", err)
 			}
 			h.metrics.webhooks.WithLabelValues(at.sync, "refused").Inc()
