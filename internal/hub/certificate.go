@@ -4,9 +4,10 @@ import (
 	"bytes"
 	"context"
 	"crypto/tls"
+	"crypto/x509"
+	"errors"
 	"fmt"
 	"log/slog"
-	"os"
 	"path/filepath"
 	"slices"
 	"sync"
@@ -15,6 +16,7 @@ import (
 
 	"k8s.io/utils/clock"
 
+	"cloop.dev/cloop/apis/hubv1"
 	"cloop.dev/cloop/internal/hub/doctor"
 )
 
@@ -50,11 +52,14 @@ func newCertificates(o Options) (*certificates, error) {
 	c := &certificates{cert: o.TLSCert, key: o.TLSKey, about: o.TLSCert, clock: o.Clock, log: o.Log}
 	if c.cert == "" {
 		own, err := o.ownCertificate()
+		if err != nil {
+			return nil, err
+		}
 		c.about = filepath.Join(o.DataDir, tlsDir, "hub.crt")
-		c.current.Store(&own)
-		return c, err
+		c.start(own)
+		return c, nil
 	}
-	files, err := c.read()
+	files, err := c.read(context.Background())
 	if err != nil {
 		return nil, fmt.Errorf("load the TLS certificate: %w", err)
 	}
@@ -63,8 +68,17 @@ func newCertificates(o Options) (*certificates, error) {
 		return nil, fmt.Errorf("load the TLS certificate %s with the key %s: %w", c.cert, c.key, err)
 	}
 	c.tried = files
-	c.current.Store(&loaded)
+	c.start(loaded)
 	return c, nil
+}
+
+// start shows the first certificate.
+func (c *certificates) start(first tls.Certificate) {
+	c.current.Store(&first)
+	if err := invalid(c.clock.Now(), first.Leaf, c.about); err != nil {
+		kind, _ := doctor.Of(hubv1.FindingTLSExpiry)
+		c.log.Warn("clients that check the hub's certificate refuse it", "error", err, "remedy", kind.Remedy)
+	}
 }
 
 // get is for tls.Config.
@@ -85,7 +99,7 @@ func (c *certificates) run(ctx context.Context) {
 	for {
 		select {
 		case <-ticker.C():
-			c.reload()
+			c.reload(ctx)
 		case <-ctx.Done():
 			return
 		}
@@ -94,16 +108,22 @@ func (c *certificates) run(ctx context.Context) {
 
 // reload takes what the files hold now, if that is new and can be used. What
 // cannot be used is said once, and tried again when it changes.
-func (c *certificates) reload() {
+func (c *certificates) reload(ctx context.Context) {
+	files, err := c.read(ctx) // before the lock: whoever asks how it is does not wait for a file
+	if ctx.Err() != nil {
+		return
+	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	files, err := c.read()
 	if err == nil && bytes.Equal(files.cert, c.tried.cert) && bytes.Equal(files.key, c.tried.key) {
 		return
 	}
 	c.tried = files // empty where they could not be read: then they are new once they can
 	if err == nil {
 		err = c.use(files)
+	}
+	if errors.As(err, new(*timeError)) {
+		c.tried = keyPair{} // the time comes, or the old one is over too
 	}
 	failure := ""
 	if err != nil {
@@ -115,16 +135,32 @@ func (c *certificates) reload() {
 	c.failure = failure
 }
 
-// use takes a new certificate, unless it is broken or over while the old one is
-// not.
+// timeError is a certificate that is not valid at the time.
+type timeError struct{ text string }
+
+func (e *timeError) Error() string { return e.text }
+
+// invalid says why a certificate is not valid now; nil where it is.
+func invalid(now time.Time, leaf *x509.Certificate, file string) error {
+	switch {
+	case now.After(leaf.NotAfter):
+		return &timeError{"the certificate in " + file + " is over since " + leaf.NotAfter.UTC().Format(time.RFC3339)}
+	case now.Before(leaf.NotBefore):
+		return &timeError{"the certificate in " + file + " is valid only from " + leaf.NotBefore.UTC().Format(time.RFC3339)}
+	}
+	return nil
+}
+
+// use takes a new certificate, unless it is broken, or is not valid at the time
+// while the old one is.
 func (c *certificates) use(files keyPair) error {
 	loaded, err := tls.X509KeyPair(files.cert, files.key)
 	if err != nil {
 		return fmt.Errorf("the files %s and %s cannot be used: %w", c.cert, c.key, err)
 	}
-	now, was := c.clock.Now(), c.current.Load().Leaf
-	if now.After(loaded.Leaf.NotAfter) && now.Before(was.NotAfter) {
-		return fmt.Errorf("the certificate in %s is over since %s", c.cert, loaded.Leaf.NotAfter.UTC().Format(time.RFC3339))
+	now := c.clock.Now()
+	if err := invalid(now, loaded.Leaf, c.cert); err != nil && invalid(now, c.current.Load().Leaf, c.about) == nil {
+		return err
 	}
 	if slices.EqualFunc(loaded.Certificate, c.current.Load().Certificate, bytes.Equal) {
 		return nil // the old one is back
@@ -134,12 +170,12 @@ func (c *certificates) use(files keyPair) error {
 	return nil
 }
 
-func (c *certificates) read() (keyPair, error) {
-	cert, err := os.ReadFile(c.cert)
+func (c *certificates) read(ctx context.Context) (keyPair, error) {
+	cert, err := readFile(ctx, c.cert)
 	if err != nil {
 		return keyPair{}, fmt.Errorf("read the certificate: %w", err)
 	}
-	key, err := os.ReadFile(c.key)
+	key, err := readFile(ctx, c.key)
 	if err != nil {
 		return keyPair{}, fmt.Errorf("read the certificate's key: %w", err)
 	}

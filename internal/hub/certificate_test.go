@@ -9,6 +9,8 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"cloop.dev/cloop/apis/hubv1"
 	"cloop.dev/cloop/internal/hub"
 	"cloop.dev/cloop/internal/hubclient"
@@ -62,6 +64,13 @@ func (r *running) tick(what string, is func() bool) {
 	r.t.Fatalf("not so in time: %s", what)
 }
 
+func (r *running) reloadFails(want bool) func() bool {
+	value := map[bool]string{true: "1", false: "0"}[want]
+	return func() bool {
+		return strings.Contains(r.page("/metrics"), "\ncloop_hub_certificate_reload_failing "+value+"\n")
+	}
+}
+
 func (r *running) shows(pin string) func() bool {
 	return func() bool {
 		fetched, err := hubclient.FetchPin(r.ctx(), "https://"+r.addr)
@@ -109,13 +118,15 @@ func TestABrokenCertificateChangesNothingAndIsSaidOnce(t *testing.T) {
 	})
 	other, _ := pairFor(t, time.Now())
 	old, _ := pairFor(t, time.Now().Add(-11*365*24*time.Hour))
+	early, _ := pairFor(t, time.Now().Add(48*time.Hour))
 	for i, broken := range []pki.Pair{
 		{Certificate: []byte("no PEM"), Key: good.Key},
 		{Certificate: good.Certificate, Key: other.Key},
 		old,
+		early,
 	} {
 		mount.put("broken"+string(rune('a'+i)), broken)
-		r.tick("it is known", func() bool { return strings.Contains(r.page("/metrics"), "cloop_hub_certificate_reload_failing 1") })
+		r.tick("it is known", r.reloadFails(true))
 		for range 5 {
 			r.clock.Step(10 * time.Second)
 			if !r.shows(pin)() {
@@ -131,10 +142,77 @@ func TestABrokenCertificateChangesNothingAndIsSaidOnce(t *testing.T) {
 			t.Errorf("the doctor finds %+v", d.Findings)
 		}
 		mount.put("good"+string(rune('a'+i)), good)
-		r.tick("it is well again", func() bool { return strings.Contains(r.page("/metrics"), "cloop_hub_certificate_reload_failing 0") })
+		r.tick("it is well again", r.reloadFails(false))
 	}
 	check(t, os.Remove(filepath.Join(mount.dir, "tls.key")))
-	r.tick("a file that is gone is known", func() bool { return strings.Contains(r.page("/metrics"), "cloop_hub_certificate_reload_failing 1") })
+	r.tick("a file that is gone is known", r.reloadFails(true))
+}
+
+func TestACertificateIsTakenOnceItIsValid(t *testing.T) {
+	mount := secretMount{t, t.TempDir()}
+	first, pin := pairFor(t, time.Now())
+	mount.put("1", first)
+	r := serve(t, func(o *hub.Options) {
+		o.TLSCert, o.TLSKey = filepath.Join(mount.dir, "tls.crt"), filepath.Join(mount.dir, "tls.key")
+	})
+	second, secondPin := pairFor(t, r.clock.Now().Add(48*time.Hour))
+	mount.put("2", second)
+	r.tick("it is known", r.reloadFails(true))
+	if !r.shows(pin)() || !strings.Contains(r.log.String(), "is valid only from") {
+		t.Errorf("it shows a certificate that is not valid yet; the log:\n%s", r.log.String())
+	}
+	r.clock.Step(48 * time.Hour)
+	r.tick("it is shown", r.shows(secondPin))
+	r.pin = secondPin
+	r.tick("all is well", r.reloadFails(false))
+}
+
+func TestAHubWithACertificateThatIsOverSaysSoWhenItStarts(t *testing.T) {
+	mount := secretMount{t, t.TempDir()}
+	old, _ := pairFor(t, time.Now().Add(-11*365*24*time.Hour))
+	mount.put("1", old)
+	r := serve(t, func(o *hub.Options) {
+		o.TLSCert, o.TLSKey = filepath.Join(mount.dir, "tls.crt"), filepath.Join(mount.dir, "tls.key")
+	})
+	if log := r.log.String(); !strings.Contains(log, "level=WARN") || !strings.Contains(log, "is over since") || !strings.Contains(log, "renew the files of --tls-cert") {
+		t.Errorf("it starts with:\n%s", log)
+	}
+}
+
+// A pipe that nobody writes to keeps whoever opens it waiting for ever.
+func TestAPipeInTheCertificatesPlaceKeepsNobodyWaiting(t *testing.T) {
+	dir := t.TempDir()
+	cert, key := filepath.Join(dir, "tls.crt"), filepath.Join(dir, "tls.key")
+	put := func(pair pki.Pair) {
+		_ = os.Remove(cert)
+		check(t, os.WriteFile(cert, pair.Certificate, 0o600))
+		check(t, os.WriteFile(key, pair.Key, 0o600))
+	}
+	first, pin := pairFor(t, time.Now())
+	put(first)
+	r := serve(t, func(o *hub.Options) { o.TLSCert, o.TLSKey = cert, key })
+	check(t, os.Remove(cert))
+	check(t, unix.Mkfifo(cert, 0o600))
+	r.tick("it is known", r.reloadFails(true))
+	d, err := r.admin.Doctor(r.ctx())
+	check(t, err)
+	if f := findingOf(d, hubv1.FindingTLSReload); f == nil || !strings.Contains(f.Found, "is a pipe") {
+		t.Errorf("the doctor finds %+v", d.Findings)
+	}
+	if !r.shows(pin)() {
+		t.Error("another certificate is shown")
+	}
+	second, secondPin := pairFor(t, time.Now())
+	put(second)
+	r.tick("the new certificate is shown", r.shows(secondPin))
+	r.pin = secondPin
+	check(t, os.Remove(key))
+	check(t, unix.Mkfifo(key, 0o600))
+	r.tick("it is known again", r.reloadFails(true))
+	r.stop()
+	if err := hub.Run(r.ctx(), hub.Options{Addr: "127.0.0.1:0", DataDir: filepath.Join(r.dir, "hub"), TLSCert: cert, TLSKey: key}); err == nil || !strings.Contains(err.Error(), "is a pipe") {
+		t.Errorf("with a pipe it starts as %v", err)
+	}
 }
 
 func findingOf(d hubv1.Diagnosis, id hubv1.FindingID) *hubv1.Finding {

@@ -2,10 +2,10 @@ package hub
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"fmt"
 	"io"
-	"os"
 	"path"
 	"path/filepath"
 	"regexp"
@@ -60,7 +60,7 @@ func (c ProjectsConfig) certificates() ([]byte, error) {
 	if c.CAFile == "" {
 		return nil, nil
 	}
-	data, err := os.ReadFile(c.CAFile)
+	data, err := readFile(context.Background(), c.CAFile)
 	if err != nil {
 		return nil, fmt.Errorf("read projects.caFile of the hub's configuration: %w", err)
 	}

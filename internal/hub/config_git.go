@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
 	"path/filepath"
 	"strings"
 	"time"
@@ -77,7 +76,7 @@ func (c GitConfig) auth() (fleet.Auth, error) {
 		if file == "" {
 			return nil
 		}
-		data, err := os.ReadFile(file)
+		data, err := readFile(context.Background(), file)
 		if err != nil {
 			problems = append(problems, fmt.Errorf("%w: read the %s: %w", fleet.ErrSource, what, err))
 		}
@@ -142,7 +141,7 @@ func (c SyncConfig) verify(ctx context.Context, git *fleet.Git, revision fleet.R
 	if c.Verify == nil {
 		return "", nil
 	}
-	data, err := os.ReadFile(c.Verify.SignersFile)
+	data, err := readFile(ctx, c.Verify.SignersFile)
 	if err != nil {
 		return "", fmt.Errorf("%w: read the file of signers: %w", fleet.ErrSource, err)
 	}

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"os"
 	"slices"
 	"strings"
 	"sync"
@@ -205,7 +204,7 @@ func (p *poster) connect() (*forge.Client, error) {
 	}
 	var bundle []byte
 	if file := p.config.Status.CAFile; file != "" {
-		if bundle, err = os.ReadFile(file); err != nil {
+		if bundle, err = readFile(context.Background(), file); err != nil {
 			return nil, fmt.Errorf("read the certificates for the forge: %w", err)
 		}
 	}
@@ -245,16 +244,12 @@ const maxSecretFile = 64 << 10
 
 // readSecret reads a secret from a file, without the line break at its end.
 func readSecret(what, file string) (secret.String, error) {
-	info, err := os.Stat(file)
+	data, err := readFile(context.Background(), file)
 	if err != nil {
 		return secret.String{}, fmt.Errorf("read %s: %w", what, err)
 	}
-	if !info.Mode().IsRegular() || info.Size() > maxSecretFile {
+	if len(data) > maxSecretFile {
 		return secret.String{}, fmt.Errorf("read %s: %s is no file of at most %d bytes", what, file, maxSecretFile)
-	}
-	data, err := os.ReadFile(file)
-	if err != nil {
-		return secret.String{}, fmt.Errorf("read %s: %w", what, err)
 	}
 	text := strings.TrimSpace(string(data))
 	if text == "" {
