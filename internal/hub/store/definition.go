@@ -147,7 +147,10 @@ func (tx *Tx) applyDocument(by committer, allow hubv1.Ceiling, d PoolDocument, p
 	return tx.gitCordon(by.actor, pool, d.CordonReason)
 }
 
-// provenance notes where a pool's definition comes from.
+// provenance notes where a pool's definition comes from. A newer revision that says
+// the same of the pool, at the same place, changes nothing of it: the sync's record
+// says what was applied last, and a row for each pool and commit, most of which touch
+// no pool, would bury the changes.
 func (tx *Tx) provenance(actor string, pool poolRow, d PoolDocument, out *Applied) error {
 	if pool.Source != nil && *pool.Source == d.Source {
 		return nil
@@ -159,6 +162,13 @@ func (tx *Tx) provenance(actor string, pool poolRow, d PoolDocument, out *Applie
 		return err
 	}
 	tx.changed(pool)
+	if pool.Source != nil {
+		now := d.Source
+		now.Revision = pool.Source.Revision
+		if now == *pool.Source {
+			return nil
+		}
+	}
 	return tx.audit(record{actor: actor, action: ActionPoolSource, pool: pool.ID, object: pool.ID, state: string(pool.State), detail: asJSON(d.Source)})
 }
 

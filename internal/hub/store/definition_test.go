@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
@@ -20,6 +21,71 @@ func written(owner, name string, maximum int32, policy string) store.PoolDocumen
 	return store.PoolDocument{Name: name, Definition: definition, Line: 1, Source: hubv1.Provenance{
 		Sync: owner, Repository: "https://git.example.com/" + strings.NewReplacer(":", "-", "/", "-").Replace(owner), Path: name + ".yaml", Revision: "r1", Digest: string(digest),
 	}}
+}
+
+func TestACommitLeavesARowForThePoolsThatItChangesAlone(t *testing.T) {
+	both(t, testACommitLeavesARowForThePoolsThatItChangesAlone)
+}
+
+func testACommitLeavesARowForThePoolsThatItChangesAlone(t *testing.T) {
+	w := newWorld(t, 1)
+	was := map[string]hubv1.Provenance{}
+	for _, c := range []struct {
+		name  string
+		apply func() []store.PoolDocument
+		// rows: pool → the actions of its rows.
+		rows map[string][]string
+	}{
+		{"two pools", func() []store.PoolDocument {
+			return []store.PoolDocument{written("fleet", "one", 1, "Orphan"), written("fleet", "two", 1, "Orphan")}
+		}, map[string][]string{"one": {store.ActionPoolCreate}, "two": {store.ActionPoolCreate}}},
+		{"a commit that touches neither", func() []store.PoolDocument {
+			return []store.PoolDocument{written("fleet", "one", 1, "Orphan"), written("fleet", "two", 1, "Orphan")}
+		}, nil},
+		{"a maximum", func() []store.PoolDocument {
+			return []store.PoolDocument{written("fleet", "one", 2, "Orphan"), written("fleet", "two", 1, "Orphan")}
+		}, map[string][]string{"one": {store.ActionPoolSource, store.ActionPoolUpdate}}},
+		{"another file", func() []store.PoolDocument {
+			d := written("fleet", "two", 1, "Orphan")
+			d.Source.Path = "pools/two.yaml"
+			return []store.PoolDocument{written("fleet", "one", 2, "Orphan"), d}
+		}, map[string][]string{"two": {store.ActionPoolSource}}},
+		{"another repository", func() []store.PoolDocument {
+			d := written("fleet", "two", 1, "Orphan")
+			d.Source.Path, d.Source.Repository = "pools/two.yaml", "https://git.example.com/other"
+			return []store.PoolDocument{written("fleet", "one", 2, "Orphan"), d}
+		}, map[string][]string{"two": {store.ActionPoolSource}}},
+	} {
+		before := len(w.rows(t))
+		documents := c.apply()
+		for i := range documents {
+			documents[i].Source.Revision = c.name
+		}
+		w.apply(t, "fleet", documents...)
+		got := map[string][]string{}
+		for _, row := range w.rows(t)[before:] {
+			got[row.Pool] = append(got[row.Pool], row.Action)
+		}
+		if len(got)+len(c.rows) > 0 && !reflect.DeepEqual(got, c.rows) {
+			t.Errorf("%s leaves %v", c.name, got)
+		}
+		for _, d := range documents {
+			pool, _, err := w.s.GetPool(background, d.Name)
+			check(t, err)
+			if pool.Source == nil || *pool.Source != d.Source || *pool.Source == was[d.Name] {
+				t.Errorf("%s: %s is from %+v", c.name, d.Name, pool.Source)
+			}
+			was[d.Name] = *pool.Source
+		}
+	}
+}
+
+// rows is the audit trail, the oldest first.
+func (w *world) rows(t *testing.T) []hubv1.AuditRecord {
+	t.Helper()
+	page, err := w.s.Audit(background, hubv1.AuditQuery{Limit: 1000})
+	check(t, err)
+	return page.Items
 }
 
 func (w *world) apply(t *testing.T, sync string, documents ...store.PoolDocument) store.Applied {

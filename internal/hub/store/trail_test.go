@@ -94,7 +94,11 @@ func (w *trail) steps() []trailStep {
 		{store.ActionCredentialSucceed, func() { _, w.successor = w.rotate(w.t) }, func() error { return w.s.Succeed(background, w.successor, w.secret) }},
 
 		{store.ActionPoolCreate, nil, func() error { return w.git(written("fleet", "drawn", 1, "Orphan")) }},
-		{store.ActionPoolSource, func() { w.revision++ }, func() error { return w.git(written("fleet", "drawn", 1, "Orphan")) }},
+		{store.ActionPoolSource, func() { w.revision++ }, func() error {
+			d := written("fleet", "drawn", 1, "Orphan")
+			d.Source.Path = "elsewhere.yaml"
+			return w.git(d)
+		}},
 		{store.ActionPoolRename, nil, func() error {
 			d := written("fleet", "renamed", 1, "Orphan")
 			d.MovedFrom = "drawn"
