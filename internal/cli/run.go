@@ -188,18 +188,11 @@ terminal colours work, and other control sequences are shown, not obeyed.`,
 			}
 			to, end := logWriter(a.stdout)
 			defer end()
+			err = a.copyLog(cmd.Context(), hub, logPart{run: args[0], offset: offset, follow: follow}, to)
 			if follow {
-				return goesOn(cmd.Context(), args[0], a.copyLog(cmd.Context(), hub, args[0], offset, to))
+				return goesOn(cmd.Context(), args[0], err)
 			}
-			log, err := hub.Logs(cmd.Context(), args[0], offset, false)
-			if err != nil {
-				return fmt.Errorf("read the log of run %s: %w", args[0], err)
-			}
-			defer func() { _ = log.Close() }()
-			if _, err := io.Copy(to, log); err != nil {
-				return fmt.Errorf("read the log of run %s: %w", args[0], err)
-			}
-			return nil
+			return err
 		},
 	}
 	cmd.Flags().BoolVarP(&follow, "follow", "f", false, "go on until the run is settled")

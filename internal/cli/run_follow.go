@@ -21,7 +21,7 @@ func (a *app) follow(ctx context.Context, hub *hubclient.Client, id string) erro
 		log = a.stderr
 	}
 	log, end := logWriter(log)
-	err := a.copyLog(ctx, hub, id, 0, log)
+	err := a.copyLog(ctx, hub, logPart{run: id, follow: true}, log)
 	end()
 	if err != nil {
 		return err
@@ -38,33 +38,58 @@ func (a *app) follow(ctx context.Context, hub *hubclient.Client, id string) erro
 	return runExit(run)
 }
 
-// copyLog writes a run's log from an offset until the run is settled. A
-// connection that breaks is made again where it broke.
-func (a *app) copyLog(ctx context.Context, hub *hubclient.Client, id string, offset int64, to io.Writer) error {
+// logPart is what is wanted of a run's log.
+type logPart struct {
+	run    string
+	offset int64
+	// follow is to go on until the run is settled.
+	follow bool
+}
+
+// logTries is how often in a row a log that is not followed is asked for without
+// a byte of it: nobody waits for ever for what is there already.
+const logTries = 5
+
+// copyLog writes a run's log from an offset: what there is, or with follow until
+// the run is settled. A connection that breaks is made again where it broke: the
+// hub cuts off whoever reads slowly.
+func (a *app) copyLog(ctx context.Context, hub *hubclient.Client, part logPart, to io.Writer) error {
+	doing := "read"
+	if part.follow {
+		doing = "follow"
+	}
 	var backoff hubclient.Backoff
+	begun, fruitless := part.follow, 0
 	for {
-		before := offset
-		done, err := copyLogOnce(ctx, hub, id, &offset, to)
+		before := part.offset
+		opened, done, err := copyLogOnce(ctx, hub, &part, to)
 		if ctx.Err() != nil {
 			return context.Cause(ctx)
 		}
-		if done {
+		begun = begun || opened
+		if done || !begun {
 			return err
 		}
-		if offset > before {
+		fruitless++
+		if part.offset > before {
 			backoff.Reset()
+			fruitless = 0
 		}
-		if err := a.again(ctx, &backoff, fmt.Errorf("follow the log of run %s: %w", id, err)); err != nil {
+		if !part.follow && fruitless >= logTries {
+			return fmt.Errorf("read the log of run %s: it breaks off behind byte %d: %w", part.run, part.offset, err)
+		}
+		if err := a.again(ctx, &backoff, fmt.Errorf("%s the log of run %s: %w", doing, part.run, err)); err != nil {
 			return err
 		}
 	}
 }
 
-// copyLogOnce reports done when trying again would not help.
-func copyLogOnce(ctx context.Context, hub *hubclient.Client, id string, offset *int64, to io.Writer) (done bool, err error) {
-	log, err := hub.Logs(ctx, id, *offset, true)
+// copyLogOnce reports opened when the hub began to give the log, and done when
+// trying again would not help.
+func copyLogOnce(ctx context.Context, hub *hubclient.Client, part *logPart, to io.Writer) (opened, done bool, err error) {
+	log, err := hub.Logs(ctx, part.run, part.offset, part.follow)
 	if err != nil {
-		return !errors.Is(err, hubclient.ErrUnavailable), fmt.Errorf("read the log of run %s: %w", id, err)
+		return false, !errors.Is(err, hubclient.ErrUnavailable), fmt.Errorf("read the log of run %s: %w", part.run, err)
 	}
 	defer func() { _ = log.Close() }()
 	chunk := make([]byte, 32<<10)
@@ -72,15 +97,15 @@ func copyLogOnce(ctx context.Context, hub *hubclient.Client, id string, offset *
 		n, readErr := log.Read(chunk)
 		if n > 0 {
 			if _, err := to.Write(chunk[:n]); err != nil {
-				return true, fmt.Errorf("write the log: %w", err)
+				return true, true, fmt.Errorf("write the log: %w", err)
 			}
-			*offset += int64(n)
+			part.offset += int64(n)
 		}
 		switch {
 		case errors.Is(readErr, io.EOF):
-			return true, nil
+			return true, true, nil
 		case readErr != nil:
-			return false, readErr
+			return true, false, readErr
 		}
 	}
 }

@@ -119,12 +119,40 @@ func TestLogGoesOnWhereAConnectionBroke(t *testing.T) {
 			}
 		}),
 	})
-	got := cloop(t, "run", "logs", "--follow", "run-1")
-	if got.code != 0 || got.stdout != "one\nfrom 4\n" {
-		t.Errorf("exit code %d, stdout %q, stderr %s", got.code, got.stdout, got.stderr)
+	for _, args := range [][]string{{"run", "logs", "--follow", "run-1"}, {"run", "logs", "run-1"}} {
+		tries.Store(0)
+		got := cloop(t, args...)
+		if got.code != 0 || got.stdout != "one\nfrom 4\n" {
+			t.Errorf("%v: exit code %d, stdout %q, stderr %s", args, got.code, got.stdout, got.stderr)
+		}
+		if n := strings.Count(got.stderr, "trying again in"); n != 2 {
+			t.Errorf("%v: it said %d times that it tries again: %s", args, n, got.stderr)
+		}
 	}
-	if n := strings.Count(got.stderr, "trying again in"); n != 2 {
-		t.Errorf("it said %d times that it tries again: %s", n, got.stderr)
+}
+
+func TestALogThatCannotBeReadIsNotWaitedForWithoutEnd(t *testing.T) {
+	var tries atomic.Int32
+	stubHub(t, map[string]any{
+		"GET /api/v1/runs/run-1/logs": http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+			if tries.Add(1) > 1 {
+				w.WriteHeader(http.StatusServiceUnavailable)
+				return
+			}
+			_, _ = fmt.Fprint(w, "one\n")
+			w.(http.Flusher).Flush()
+			panic(http.ErrAbortHandler)
+		}),
+		"GET /api/v1/runs/run-2/logs": http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+			w.WriteHeader(http.StatusServiceUnavailable)
+		}),
+	})
+	got := cloop(t, "run", "logs", "run-1")
+	if got.code != 2 || got.stdout != "one\n" || !strings.Contains(got.stderr, "breaks off behind byte 4") || tries.Load() != 6 {
+		t.Errorf("%d tries, exit code %d, stdout %q, stderr %s", tries.Load(), got.code, got.stdout, got.stderr)
+	}
+	if got := cloop(t, "run", "logs", "run-2"); got.code != 2 || strings.Contains(got.stderr, "trying again") {
+		t.Errorf("exit code %d, stderr %s", got.code, got.stderr)
 	}
 }
 
