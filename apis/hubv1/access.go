@@ -99,7 +99,7 @@ type Role struct {
 
 // RoleRequest makes a role or changes its permissions.
 type RoleRequest struct {
-	Permissions []Permission `json:"permissions" minItems:"1" maxItems:"64"`
+	Permissions []Permission `json:"permissions" minItems:"1" maxItems:"64" maxLength:"64"`
 }
 
 // RoleList lists roles by name.
@@ -127,17 +127,17 @@ type BindingRequest struct {
 // bounded. Patterns are those of Go's path.Match.
 type Ceiling struct {
 	// Names are patterns; a pool's name matches one.
-	Names []string `json:"names,omitempty" maxItems:"64"`
+	Names []string `json:"names,omitempty" maxItems:"64" maxLength:"512"`
 	// MaxRunners is the highest maximum of one pool; any where 0.
 	MaxRunners int32 `json:"maxRunners,omitempty" minimum:"0" maximum:"100000"`
 	// Labels are patterns, such as gpu=*; each label of a pool, written
 	// KEY=VALUE, matches one.
-	Labels []string `json:"labels,omitempty" maxItems:"64"`
+	Labels []string `json:"labels,omitempty" maxItems:"64" maxLength:"512"`
 	// Audience are patterns, such as group:ml-*; a pool has an audience and each
 	// of its entries matches one.
-	Audience []string `json:"audience,omitempty" maxItems:"64"`
+	Audience []string `json:"audience,omitempty" maxItems:"64" maxLength:"512"`
 	// Owners are patterns; a pool has an owner, who matches one.
-	Owners []string `json:"owners,omitempty" maxItems:"64"`
+	Owners []string `json:"owners,omitempty" maxItems:"64" maxLength:"512"`
 }
 
 // Token is what proves to the hub who asks. It never gives more than the user
@@ -167,7 +167,7 @@ type CreateTokenRequest struct {
 	Name string `json:"name" minLength:"1" maxLength:"64" pattern:"^[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?$" doc:"What it is for, for whoever looks at the list."`
 	User string `json:"user,omitempty" maxLength:"128" doc:"Whose it is; the one who asks where left out."`
 	// Scopes are needed with a ceiling.
-	Scopes    []Permission `json:"scopes,omitempty" maxItems:"64" doc:"The only permissions that it gives; all that the user has where left out."`
+	Scopes    []Permission `json:"scopes,omitempty" maxItems:"64" maxLength:"64" doc:"The only permissions that it gives; all that the user has where left out."`
 	Ceiling   *Ceiling     `json:"ceiling,omitempty"`
 	ExpiresAt *time.Time   `json:"expiresAt,omitempty" doc:"When it ends by itself; never where left out."`
 }

@@ -27,11 +27,11 @@ const DefaultHarness = "command"
 // PoolDefinition is what an operator or Git says of a pool.
 type PoolDefinition struct {
 	MaxRunners   int32             `json:"maxRunners" minimum:"0" maximum:"100000" doc:"The most runners that the pool may have at once."`
-	Labels       map[string]string `json:"labels,omitempty" doc:"Labels that runners enroll with."`
-	Audience     []string          `json:"audience,omitempty" doc:"Who may start runs: user:, group: or role: entries. Empty: anyone."`
-	Owner        string            `json:"owner,omitempty" doc:"The owner, as user:, group: or role:. Only projects that the owner may read run on the pool."`
-	Harness      string            `json:"harness,omitempty" doc:"The harness that runners carry, by a name of your own: this version executes a run's command whatever it says."`
-	Capabilities map[string]bool   `json:"capabilities,omitempty" doc:"Capabilities that runners are declared to have."`
+	Labels       map[string]string `json:"labels,omitempty" maxProperties:"64" doc:"Labels that runners enroll with."`
+	Audience     []string          `json:"audience,omitempty" maxItems:"256" maxLength:"320" doc:"Who may start runs: user:, group: or role: entries. Empty: anyone."`
+	Owner        string            `json:"owner,omitempty" maxLength:"320" doc:"The owner, as user:, group: or role:. Only projects that the owner may read run on the pool."`
+	Harness      string            `json:"harness,omitempty" maxLength:"63" doc:"The harness that runners carry, by a name of your own: this version executes a run's command whatever it says."`
+	Capabilities map[string]bool   `json:"capabilities,omitempty" maxProperties:"64" doc:"Capabilities that runners are declared to have."`
 	// DeletionPolicy is what Git sync does when the document goes: Orphan or
 	// Revoke. Empty for a pool that no document made.
 	DeletionPolicy string `json:"deletionPolicy,omitempty" enum:"Orphan,Revoke"`
@@ -255,11 +255,11 @@ type CreatePoolResponse struct {
 // UpdatePoolRequest changes the fields that it sets.
 type UpdatePoolRequest struct {
 	MaxRunners   *int32             `json:"maxRunners,omitempty" minimum:"0" maximum:"100000"`
-	Labels       *map[string]string `json:"labels,omitempty"`
-	Audience     *[]string          `json:"audience,omitempty"`
-	Owner        *string            `json:"owner,omitempty"`
-	Harness      *string            `json:"harness,omitempty"`
-	Capabilities *map[string]bool   `json:"capabilities,omitempty"`
+	Labels       *map[string]string `json:"labels,omitempty" maxProperties:"64"`
+	Audience     *[]string          `json:"audience,omitempty" maxItems:"256" maxLength:"320"`
+	Owner        *string            `json:"owner,omitempty" maxLength:"320"`
+	Harness      *string            `json:"harness,omitempty" maxLength:"63"`
+	Capabilities *map[string]bool   `json:"capabilities,omitempty" maxProperties:"64"`
 }
 
 // DefinePoolRequest is what a HubPool of a cluster says of a pool.
@@ -306,7 +306,7 @@ type CredentialList struct {
 type FinishRotationRequest struct {
 	// To and From leave the credentials of other clusters alone.
 	To    string   `json:"to,omitempty" maxLength:"128" doc:"The credential that replaces them; the newest where left out."`
-	From  []string `json:"from,omitempty" maxItems:"64" doc:"Those that are replaced; every other where left out."`
+	From  []string `json:"from,omitempty" maxItems:"64" maxLength:"128" doc:"Those that are replaced; every other where left out."`
 	Force bool     `json:"force,omitempty" doc:"Do so although an older one is in use, and stop the runs of its runners."`
 }
 

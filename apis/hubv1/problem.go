@@ -33,6 +33,9 @@ const (
 	CodeAudience           Code = "audience"            // 403
 	CodeOwner              Code = "owner"               // 403
 	CodeTooLarge           Code = "too_large"           // 413
+	CodeQueueFull          Code = "queue_full"          // 409
+	CodeTooSlow            Code = "too_slow"            // 408
+	CodeMediaType          Code = "media_type"          // 415
 	CodeRateLimited        Code = "rate_limited"        // 429
 	CodeTooManyWatches     Code = "too_many_watches"    // 429
 	CodeUnavailable        Code = "unavailable"         // 503

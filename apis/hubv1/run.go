@@ -96,17 +96,32 @@ type RunAttempt struct {
 	EndedAt   time.Time  `json:"endedAt"`
 }
 
+// MaxCommandBytes bounds a run's command, counted as a system does that starts
+// it: each word and one byte behind it. Linux takes no word that is longer.
+const MaxCommandBytes = 128 << 10
+
+// CommandBytes is what of MaxCommandBytes a command takes.
+func CommandBytes(command []string) int {
+	n := len(command)
+	for _, word := range command {
+		n += len(word)
+	}
+	return n
+}
+
 // StartRunRequest queues a run.
 type StartRunRequest struct {
 	Project  string   `json:"project" minLength:"1" maxLength:"63"`
 	Ref      string   `json:"ref,omitempty" maxLength:"255" doc:"Branch, tag or full commit; the project's default where left out."`
-	Command  []string `json:"command" minItems:"1" maxItems:"1024"`
+	Command  []string `json:"command" minItems:"1" maxItems:"1024" maxLength:"131071" doc:"The program and its arguments, at most 131072 bytes in all, of which each word takes one more than it has."`
 	Failover string   `json:"failover,omitempty" enum:"once,never" doc:"once where left out"`
 	// NoWait is for calls that need a runner at once.
 	NoWait bool `json:"noWaitForCapacity,omitempty" doc:"Hand the run to a runner that is free now, or answer waiting_for_pool_capacity and queue nothing."`
 }
 
-// RunList lists runs, newest first.
+// RunList is one page of runs, newest first.
 type RunList struct {
 	Items []Run `json:"items"`
+	// Next is the cursor of the next page; 0 where there is none.
+	Next int64 `json:"next,omitempty"`
 }

@@ -7,7 +7,7 @@ type EnrollRequest struct {
 	Token    string   `json:"token" minLength:"1" maxLength:"256"`
 	Name     string   `json:"name" maxLength:"253"`
 	Build    string   `json:"build" maxLength:"128"`
-	Features []string `json:"features,omitempty" maxItems:"64"`
+	Features []string `json:"features,omitempty" maxItems:"64" maxLength:"64"`
 }
 
 // EnrollResponse carries the session credential, which is shown once.

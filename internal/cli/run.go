@@ -144,7 +144,7 @@ func (a *app) newRunListCommand() *cobra.Command {
 		},
 	}
 	cmd.Flags().StringVar(&project, "project", "", "only runs of this `PROJECT`")
-	cmd.Flags().IntVar(&limit, "limit", 50, "at most `N` runs; 0: as many as the hub gives")
+	cmd.Flags().IntVar(&limit, "limit", 50, "at most `N` runs; 0: all")
 	return cmd
 }
 

@@ -31,7 +31,9 @@ type Config struct {
 	// stands for its default.
 	Retention store.Retention
 	// Rates bound what one client may ask, with defaults of the same kind.
-	Rates    api.Rates
+	Rates api.Rates
+	// Waiting is how many runs may wait, likewise.
+	Waiting  store.Waiting
 	Projects ProjectsConfig
 }
 
@@ -167,6 +169,9 @@ func ParseConfig(file string, data []byte) (Config, error) {
 		problems = append(problems, fmt.Errorf("%s: %w", file, err))
 	}
 	if out.Rates, err = in.Limits.rates(); err != nil {
+		problems = append(problems, fmt.Errorf("%s: %w", file, err))
+	}
+	if out.Waiting, err = in.Limits.waiting(); err != nil {
 		problems = append(problems, fmt.Errorf("%s: %w", file, err))
 	}
 	for i, entry := range in.Sync {

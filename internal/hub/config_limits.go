@@ -5,14 +5,20 @@ import (
 	"fmt"
 
 	"cloop.dev/cloop/internal/hub/api"
+	"cloop.dev/cloop/internal/hub/store"
 )
 
-// limitsEntry is api.Rates as it is written.
+// limitsEntry is api.Rates and store.Waiting as they are written.
 type limitsEntry struct {
 	Users    rateEntry `yaml:"users"`
 	Machines rateEntry `yaml:"machines"`
 	Failures rateEntry `yaml:"failures"`
 	Watches  int       `yaml:"watches"`
+	Waiting  struct {
+		PerUser    int `yaml:"perUser"`
+		PerProject int `yaml:"perProject"`
+		PerPool    int `yaml:"perPool"`
+	} `yaml:"waiting"`
 }
 
 type rateEntry struct {
@@ -41,4 +47,18 @@ func (e limitsEntry) rates() (api.Rates, error) {
 		problems = append(problems, fmt.Errorf("limits.watches must be between 0, which stands for the default, and %d", maxRate))
 	}
 	return api.Rates{Users: api.Rate(e.Users), Machines: api.Rate(e.Machines), Failures: api.Rate(e.Failures), Watches: e.Watches}, errors.Join(problems...)
+}
+
+// waiting reads how many runs may wait and names every problem in it.
+func (e limitsEntry) waiting() (store.Waiting, error) {
+	var problems []error
+	for _, part := range []struct {
+		name  string
+		value int
+	}{{"perUser", e.Waiting.PerUser}, {"perProject", e.Waiting.PerProject}, {"perPool", e.Waiting.PerPool}} {
+		if part.value < 0 || part.value > maxRate {
+			problems = append(problems, fmt.Errorf("limits.waiting.%s must be between 0, which stands for the default, and %d", part.name, maxRate))
+		}
+	}
+	return store.Waiting(e.Waiting), errors.Join(problems...)
 }

@@ -31,6 +31,7 @@ sync:
   verify: {mode: TagAndHEAD, signersFile: signers}
 retention: {logs: 36h, runs: 10d, runsPerProject: 0, tokens: 48h, audit: forever}
 projects: {caFile: git.pem, hosts: ["*.example.com"]}
+limits: {watches: 7, waiting: {perUser: 5, perPool: 50}}
 `
 
 func TestTheConfiguration(t *testing.T) {
@@ -51,6 +52,9 @@ func TestTheConfiguration(t *testing.T) {
 	want := store.Retention{Logs: 36 * time.Hour, Runs: 10 * 24 * time.Hour, RunsPerProject: -1, Tokens: 48 * time.Hour, Audit: -1}
 	if config.Retention != want {
 		t.Fatalf("parsed %+v, want %+v", config.Retention, want)
+	}
+	if want := (store.Waiting{PerUser: 5, PerPool: 50}); config.Waiting != want || config.Rates.Watches != 7 {
+		t.Fatalf("parsed %+v, want %+v, and %d watches", config.Waiting, want, config.Rates.Watches)
 	}
 	if got := config.Projects; got.CAFile != "/etc/hub/git.pem" || len(got.Hosts) != 1 || got.Hosts[0] != "*.example.com" {
 		t.Fatalf("parsed %+v", got)

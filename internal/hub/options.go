@@ -61,6 +61,9 @@ type Options struct {
 	// Rates bound what one client may ask; explained and defaulted by api.Rates.
 	// Left out, they are those of ConfigFile.
 	Rates api.Rates
+	// Waiting is how many runs may wait; explained and defaulted by store.Waiting.
+	// Left out, it is that of ConfigFile.
+	Waiting store.Waiting
 	// Projects is how the hub looks at projects' repositories. Left out, it is that
 	// of ConfigFile.
 	Projects ProjectsConfig
@@ -133,6 +136,9 @@ func (o *Options) complete() error {
 			if o.Rates == (api.Rates{}) {
 				o.Rates = config.Rates
 			}
+			if o.Waiting == (store.Waiting{}) {
+				o.Waiting = config.Waiting
+			}
 		}
 	}
 	for i := range o.Syncs {
@@ -145,6 +151,6 @@ func (o *Options) complete() error {
 func (o *Options) limits() store.Limits {
 	return store.Limits{
 		TokenTTL: o.TokenTTL, Lease: o.Lease, Margin: o.Margin, StartTimeout: o.StartTimeout,
-		CancelTimeout: o.CancelTimeout, IdleRetire: o.IdleRetire, Retention: o.Retention,
+		CancelTimeout: o.CancelTimeout, IdleRetire: o.IdleRetire, Waiting: o.Waiting, Retention: o.Retention,
 	}
 }

@@ -421,6 +421,10 @@ func codeOf(status int) hubv1.Code {
 		return hubv1.CodeNotFound
 	case status == http.StatusRequestEntityTooLarge:
 		return hubv1.CodeTooLarge
+	case status == http.StatusRequestTimeout:
+		return hubv1.CodeTooSlow
+	case status == http.StatusUnsupportedMediaType:
+		return hubv1.CodeMediaType
 	case status >= 500:
 		return hubv1.CodeUnavailable
 	}

@@ -406,3 +406,26 @@ func TestACallWhoseAnswerIsLostIsSentAgain(t *testing.T) {
 		t.Errorf("nobody there: %v", err)
 	}
 }
+
+func TestRunsAreReadPageByPage(t *testing.T) {
+	var asked []string
+	s := fake(t, func(w http.ResponseWriter, r *http.Request) {
+		asked = append(asked, r.URL.RawQuery)
+		switch r.URL.Query().Get("cursor") {
+		case "":
+			_, _ = fmt.Fprint(w, `{"items":[{"id":"c"},{"id":"b"}],"next":2}`)
+		case "2":
+			_, _ = fmt.Fprint(w, `{"items":[{"id":"a"}]}`)
+		}
+	})
+	for limit, want := range map[int]string{
+		0: "[limit=1000 cursor=2&limit=1000]", 2: "[limit=2]", 3: "[limit=3 cursor=2&limit=1]", 5000: "[limit=1000 cursor=2&limit=1000]",
+	} {
+		asked = nil
+		runs, err := client(t, s, nil).ListRuns(t.Context(), "", limit)
+		check(t, err)
+		if most := 3; limit == 2 && len(runs) != 2 || limit != 2 && len(runs) != most || fmt.Sprint(asked) != want {
+			t.Errorf("with the limit %d there are %d runs after %v", limit, len(runs), asked)
+		}
+	}
+}

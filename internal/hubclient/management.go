@@ -209,18 +209,33 @@ func (c *Client) StartRun(ctx context.Context, request hubv1.StartRunRequest, ke
 	return post[hubv1.Run](ctx, c, apiRuns, request)
 }
 
+// maxRunsPage is the most runs that the hub gives at a time.
+const maxRunsPage = 1000
+
 // ListRuns lists runs, newest first: of one project unless that is empty, at
-// most limit unless that is 0 (the hub's own limit is 1,000).
+// most limit unless that is 0. It asks for as many pages as they take.
 func (c *Client) ListRuns(ctx context.Context, project string, limit int) ([]hubv1.Run, error) {
 	query := url.Values{}
 	if project != "" {
 		query.Set("project", project)
 	}
-	if limit > 0 {
-		query.Set("limit", number(int64(limit)))
+	var runs []hubv1.Run
+	for {
+		most := maxRunsPage
+		if limit > 0 {
+			most = min(most, limit-len(runs))
+		}
+		query.Set("limit", number(int64(most)))
+		page, err := get[hubv1.RunList](ctx, c, apiRuns, query)
+		if err != nil {
+			return nil, err
+		}
+		runs = append(runs, page.Items...)
+		if page.Next == 0 || len(page.Items) == 0 || limit > 0 && len(runs) >= limit {
+			return runs, nil
+		}
+		query.Set("cursor", number(page.Next))
 	}
-	list, err := get[hubv1.RunList](ctx, c, apiRuns, query)
-	return list.Items, err
 }
 
 // GetRun returns a run.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"log/slog"
 	"maps"
 	"net/http"
@@ -142,13 +143,32 @@ func init() {
 	// problem documents. The refused values are left out: they may be secret.
 	huma.ValidateStrictCasing = true // of two spellings of one property the decoder would take the last
 	huma.NewError = func(status int, message string, errs ...error) huma.StatusError {
-		p := problem.New(problem.OfStatus(status), "%s", message)
+		p := problem.New(problem.OfStatus(status), "%s", plainMessage(status, message))
 		p.Status = status
 		for _, err := range errs {
 			p.Errors = append(p.Errors, fieldErrors(status, err)...)
 		}
 		return &document{*withoutCredentials(p)}
 	}
+}
+
+// plainMessage says what huma refuses of a body as a whole in the words of who
+// sent it.
+func plainMessage(status int, message string) string {
+	switch status {
+	case http.StatusRequestEntityTooLarge:
+		// Its limit is the first size that is refused: see register.
+		if _, limit, found := strings.Cut(message, "limit="); found {
+			if n, err := strconv.ParseInt(strings.TrimSuffix(limit, " bytes"), 10, 64); err == nil {
+				return fmt.Sprintf("the body has more than %d bytes", n-1)
+			}
+		}
+	case http.StatusRequestTimeout:
+		return fmt.Sprintf("the body did not arrive within %s", bodyTimeout)
+	case http.StatusUnsupportedMediaType:
+		return "the body's Content-Type is none that the hub takes here"
+	}
+	return message
 }
 
 // fieldErrors says what huma found wrong with a request.

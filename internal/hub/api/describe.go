@@ -9,6 +9,9 @@ import (
 	"cloop.dev/cloop/internal/hub/problem"
 )
 
+// maxLabelValue is the most characters that Kubernetes takes as a label's value.
+const maxLabelValue = 63
+
 // describe adds to the description what no handler's types say.
 func (s *server) describe() {
 	document := s.huma.OpenAPI()
@@ -17,6 +20,14 @@ func (s *server) describe() {
 		code.Description = "Stable; docs/reference/reasons.md says what each means and what to do."
 		for _, known := range problem.Codes() {
 			code.Enum = append(code.Enum, string(known))
+		}
+	}
+	// No tag reaches what is behind a map's keys.
+	for _, name := range []string{"CreatePoolRequest", "UpdatePoolRequest", "PoolDefinition"} {
+		if schema := document.Components.Schemas.Map()[name]; schema != nil {
+			value := schema.Properties["labels"].AdditionalProperties.(*huma.Schema)
+			value.MaxLength = new(maxLabelValue)
+			value.PrecomputeMessages()
 		}
 	}
 	document.AddOperation(webhook())
@@ -36,7 +47,7 @@ func webhook() *huma.Operation {
 		Summary:     "Take an event of the sync's forge",
 		Description: "A push to the ref that the sync follows makes it look at its repository. The event's signature, made with the sync's webhook secret as the forge makes it, is all that counts: without it the answer is the same as for a sync that there is not.",
 		Parameters: []*huma.Param{{
-			Name: "sync", In: "path", Required: true, Description: "The sync's name.", Schema: &huma.Schema{Type: huma.TypeString},
+			Name: "sync", In: "path", Required: true, Description: "The sync's name.", Schema: &huma.Schema{Type: huma.TypeString, MaxLength: new(63)},
 		}},
 		RequestBody: &huma.RequestBody{
 			Description: "The event as the forge writes it, at most 25 MiB.",

@@ -2,6 +2,7 @@ package api
 
 import (
 	"context"
+	"fmt"
 	"net/http"
 	"slices"
 	"strings"
@@ -35,10 +36,10 @@ func (s *server) runs() {
 	register(s, requiresSome(hubv1.PermissionRunRead, op(http.MethodGet, apiBase+"/runs", "list-runs", "List runs, newest first")),
 		func(ctx context.Context, in *struct {
 			Project string `query:"project" maxLength:"128" doc:"Name or id; all projects where left out."`
-			Limit   int    `query:"limit" minimum:"1" maximum:"1000" default:"100"`
+			Limit   int    `query:"limit" minimum:"1" maximum:"1000" default:"100" doc:"At most so many. A page has fewer where their commands are long; next is then set."`
+			Cursor  int64  `query:"cursor" minimum:"0" doc:"next of the page before; from the newest run on where left out."`
 		}) (*body[hubv1.RunList], error) {
-			items, err := s.listRuns(ctx, in.Project, in.Limit)
-			return answer(hubv1.RunList{Items: items}, err)
+			return answer(s.listRuns(ctx, in.Project, store.RunsQuery{Limit: in.Limit, Cursor: in.Cursor}))
 		})
 	register(s, requires(hubv1.PermissionRunRead, op(http.MethodGet, apiBase+"/runs/{run}", "get-run", "Show a run")),
 		func(ctx context.Context, in *RunPath) (*body[hubv1.Run], error) {
@@ -82,20 +83,19 @@ func (s *server) startRun(ctx context.Context, key store.Key, request hubv1.Star
 	return s.Store.StartRun(ctx, actorOf(ctx), key, request, found)
 }
 
-// listRuns lists the runs that the caller may see.
-func (s *server) listRuns(ctx context.Context, project string, limit int) ([]hubv1.Run, error) {
+// listRuns is a page of the runs that the caller may see.
+func (s *server) listRuns(ctx context.Context, project string, query store.RunsQuery) (hubv1.RunList, error) {
 	caller := callerOf(ctx)
 	if project != "" {
 		if err := s.mayIn(ctx, caller, hubv1.PermissionRunRead, project); err != nil {
-			return nil, err
+			return hubv1.RunList{}, err
 		}
-		return s.Store.ListRuns(ctx, project, limit)
+		return s.Store.Runs(ctx, project, query)
 	}
-	projects, all := caller.Rights.Projects(hubv1.PermissionRunRead)
-	if all {
-		return s.Store.ListRuns(ctx, "", limit)
+	if projects, all := caller.Rights.Projects(hubv1.PermissionRunRead); !all {
+		query.Projects = append([]string{}, projects...) // nil stands for all
 	}
-	return s.Store.ListRunsOf(ctx, projects, limit)
+	return s.Store.Runs(ctx, "", query)
 }
 
 func checkRun(request hubv1.StartRunRequest) error {
@@ -107,6 +107,10 @@ func checkRun(request hubv1.StartRunRequest) error {
 		p.Errors = append(p.Errors, hubv1.FieldError{Location: "body.command", Message: "must hold at least the program"})
 	} else if request.Command[0] == "" {
 		p.Errors = append(p.Errors, hubv1.FieldError{Location: "body.command[0]", Message: "must name a program"})
+	}
+	if size := hubv1.CommandBytes(request.Command); size > hubv1.MaxCommandBytes {
+		p.Errors = append(p.Errors, hubv1.FieldError{Location: "body.command", Message: fmt.Sprintf(
+			"takes %d bytes and may take %d, each word and one behind it: put a longer script into a file of the project and start that", size, hubv1.MaxCommandBytes)})
 	}
 	if slices.ContainsFunc(request.Command, func(arg string) bool { return strings.ContainsRune(arg, 0) }) {
 		p.Errors = append(p.Errors, hubv1.FieldError{Location: "body.command", Message: "must not hold a NUL character"})

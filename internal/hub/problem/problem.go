@@ -44,7 +44,10 @@ var kinds = map[hubv1.Code]kind{
 	hubv1.CodeProjectUnbound:     {http.StatusConflict, "The project is bound to no pool", "bind it with `cloop project bind`"},
 	hubv1.CodeAudience:           {http.StatusForbidden, "Not in the pool's audience", "ask the pool's owner to add you to its audience"},
 	hubv1.CodeOwner:              {http.StatusForbidden, "The pool's owner may not read the project", "give the owner a role with project.read for the project (`cloop hub role give`), give the pool another owner or none, or bind the project to another pool"},
-	hubv1.CodeTooLarge:           {http.StatusRequestEntityTooLarge, "The request is too large", "send it in smaller parts"},
+	hubv1.CodeTooLarge:           {http.StatusRequestEntityTooLarge, "The request is too large", "make it shorter, or send it in smaller parts"},
+	hubv1.CodeQueueFull:          {http.StatusConflict, "Too many runs wait", "wait until some of them have started, or cancel those that nobody needs (`cloop run list`, `cloop run cancel`); whoever runs the hub can raise limits.waiting of its configuration"},
+	hubv1.CodeTooSlow:            {http.StatusRequestTimeout, "The request took too long to arrive", "send it again; where it is never quick enough, look at the network and at what stands before the hub"},
+	hubv1.CodeMediaType:          {http.StatusUnsupportedMediaType, "The body is of another type", "send JSON as Content-Type: application/json, and the chunks of a log as application/octet-stream"},
 	hubv1.CodeRateLimited:        {http.StatusTooManyRequests, "Too many requests", "wait as long as Retry-After says, and ask less often"},
 	hubv1.CodeTooManyWatches:     {http.StatusTooManyRequests, "Too many watches", "end those that nobody reads, or use another token for the others; limits.watches of the hub's configuration says how many"},
 	hubv1.CodeUnavailable:        {http.StatusServiceUnavailable, "The hub cannot answer now", "try again in a moment"},
@@ -98,6 +101,10 @@ func OfStatus(status int) hubv1.Code {
 		return hubv1.CodePreconditionRequired
 	case http.StatusRequestEntityTooLarge:
 		return hubv1.CodeTooLarge
+	case http.StatusRequestTimeout:
+		return hubv1.CodeTooSlow
+	case http.StatusUnsupportedMediaType:
+		return hubv1.CodeMediaType
 	case http.StatusTooManyRequests:
 		return hubv1.CodeRateLimited
 	case http.StatusServiceUnavailable:

@@ -176,7 +176,7 @@ func (tx *Tx) grantsOfOwner(owner string) ([]access.Grant, error) {
 // dismiss takes the runs out of the pool's queue that could never be handed out
 // any more.
 func (tx *Tx) dismiss(actor string, pool poolRow) error {
-	waiting, err := collect(context.Background(), tx, scanRun, selectRuns+" WHERE r.pool_id = ? AND r.settled_at IS NULL AND r.state = 'queued' ORDER BY r.seq", pool.ID)
+	waiting, err := collect(context.Background(), tx, scanRun, selectHeads+" WHERE r.pool_id = ? AND r.settled_at IS NULL AND r.state = 'queued' ORDER BY r.seq", pool.ID)
 	if err != nil {
 		return err
 	}

@@ -52,7 +52,7 @@ func earlier(ctx context.Context, q querier, run string) ([]hubv1.RunAttempt, er
 func (tx *Tx) cause(actor string, r runnerRow, request hubv1.GoneRequest) error {
 	end := asJSON(hubv1.PodEnd{Reason: shown(request.Reason, 256), Message: shown(request.Message, 512), ExitCode: request.ExitCode})
 	text := goneText(request)
-	run, found, err := first(context.Background(), tx, scanRun, selectRuns+
+	run, found, err := first(context.Background(), tx, scanRun, selectHeads+
 		" WHERE r.runner_id = ? AND r.settled_at IS NOT NULL AND r.state IN ('failed', 'lost') AND r.pod_end IS NULL", r.ID)
 	if err != nil {
 		return err

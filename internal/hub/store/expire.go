@@ -99,7 +99,7 @@ func (tx *Tx) each(query string, until int64, do func(runnerRow) error) error {
 // expireRuns takes back the runs that did not start in time and settles those
 // whose runner did not stop them in time. Their runners get no other run.
 func expireRuns(tx *Tx) error {
-	due, err := collect(context.Background(), tx, scanRun, selectRuns+" WHERE r.settled_at IS NULL AND r.deadline <= ?", nano(tx.now))
+	due, err := collect(context.Background(), tx, scanRun, selectHeads+" WHERE r.settled_at IS NULL AND r.deadline <= ?", nano(tx.now))
 	if err != nil {
 		return err
 	}

@@ -183,7 +183,7 @@ func (s *Store) paused(ctx context.Context, q querier, p projectRow) (*hubv1.Pau
 	if err != nil || waiting == 0 {
 		return nil, err
 	}
-	oldest, found, err := first(ctx, q, scanRun, selectRuns+
+	oldest, found, err := first(ctx, q, scanRun, selectHeads+
 		" WHERE r.pool_id = ? AND r.settled_at IS NULL AND r.state = 'queued' AND r.project_id = ? ORDER BY r.seq LIMIT 1", p.poolID, p.ID)
 	if err != nil || !found {
 		return nil, err
@@ -233,7 +233,7 @@ func (s *Store) BindProject(ctx context.Context, actor, ref, executor string, so
 		if err := tx.audit(record{actor: actor, action: ActionProjectBind, pool: row.ID, object: project.ID, detail: "was " + project.ExecutorID}); err != nil {
 			return err
 		}
-		waiting, err := collect(ctx, tx, scanRun, selectRuns+" WHERE r.project_id = ? AND r.pool_id <> ? AND r.settled_at IS NULL AND r.state = 'queued'", project.ID, row.ID)
+		waiting, err := collect(ctx, tx, scanRun, selectHeads+" WHERE r.project_id = ? AND r.pool_id <> ? AND r.settled_at IS NULL AND r.state = 'queued'", project.ID, row.ID)
 		if err != nil {
 			return err
 		}

@@ -27,10 +27,20 @@ type runRow struct {
 	recalled bool
 }
 
-const selectRuns = `SELECT r.seq, r.id, j.name, r.project_id, COALESCE(j.pool_id, ''), r.pool_id, r.ref, r.commit_hash, r.command, r.state, r.reason, r.exit_code, r.signal,
+// selectRuns reads whole runs, for people. Commands may be long, and there may be
+// thousands: what decides over runs reads their heads, which are without.
+const (
+	selectRuns  = selectBefore + "r.command" + selectBehind
+	selectHeads = selectBefore + "'[]'" + selectBehind
+)
+
+const (
+	selectBefore = `SELECT r.seq, r.id, j.name, r.project_id, COALESCE(j.pool_id, ''), r.pool_id, r.ref, r.commit_hash, `
+	selectBehind = `, r.state, r.reason, r.exit_code, r.signal,
 	r.attempt, r.hand_offs, r.failover, COALESCE(r.runner_id, r.former_runner), r.started_by, r.log_bytes, r.log_next, r.log_full, r.log_pruned_at, r.recalled_at IS NOT NULL, r.revision,
 	r.queued_at, COALESCE(r.requeued_at, r.queued_at), r.handed_at, r.started_at, r.first_log_at, r.settled_at, r.requirements, r.pod_end
 	FROM runs r JOIN projects j ON j.id = r.project_id`
+)
 
 func scanRun(row scanner) (runRow, error) {
 	var (
@@ -62,12 +72,14 @@ func scanRun(row scanner) (runRow, error) {
 	return r, fromJSON(command, &r.Command)
 }
 
+// heldRun is the run, without its command, that the runner holds.
 func heldRun(ctx context.Context, q querier, runner string) (runRow, bool, error) {
-	return first(ctx, q, scanRun, selectRuns+" WHERE r.runner_id = ? AND r.settled_at IS NULL AND r.state <> 'queued'", runner)
+	return first(ctx, q, scanRun, selectHeads+" WHERE r.runner_id = ? AND r.settled_at IS NULL AND r.state <> 'queued'", runner)
 }
 
+// findRun is the run without its command.
 func findRun(ctx context.Context, q querier, id string) (runRow, error) {
-	r, found, err := first(ctx, q, scanRun, selectRuns+" WHERE r.id = ?", id)
+	r, found, err := first(ctx, q, scanRun, selectHeads+" WHERE r.id = ?", id)
 	if err == nil && !found {
 		err = noRun(id)
 	}
@@ -105,6 +117,9 @@ func (s *Store) StartRun(ctx context.Context, actor string, key Key, request hub
 			return err
 		}
 		if err := tx.held(project.Name, source); err != nil {
+			return err
+		}
+		if err := tx.room(actor, project, pool); err != nil {
 			return err
 		}
 		if id, err = tx.queue(actor, project, pool, request, source); err != nil {
@@ -181,7 +196,10 @@ func (tx *Tx) poolFor(project projectRow, actor string) (poolRow, error) {
 // GetRun returns a run.
 func (s *Store) GetRun(ctx context.Context, id string) (run hubv1.Run, err error) {
 	err = s.view(ctx, func(q querier) error {
-		row, err := findRun(ctx, q, id)
+		row, found, err := first(ctx, q, scanRun, selectRuns+" WHERE r.id = ?", id)
+		if err == nil && !found {
+			err = noRun(id)
+		}
 		if err != nil {
 			return err
 		}
@@ -192,59 +210,6 @@ func (s *Store) GetRun(ctx context.Context, id string) (run hubv1.Run, err error
 		return err
 	})
 	return run, err
-}
-
-// ListRuns lists runs, newest first, of one project unless that is empty.
-func (s *Store) ListRuns(ctx context.Context, project string, limit int) (runs []hubv1.Run, err error) {
-	err = s.view(ctx, func(q querier) error {
-		where, args := " WHERE 1 = 1", []any{}
-		if project != "" {
-			p, err := findProject(ctx, q, project)
-			if err != nil {
-				return err
-			}
-			where, args = " WHERE r.project_id = ?", append(args, p.ID)
-		}
-		runs, err = s.listRuns(ctx, q, where, args, limit)
-		return err
-	})
-	return runs, err
-}
-
-// ListRunsOf lists the runs of several projects, given by their ids, newest
-// first.
-func (s *Store) ListRunsOf(ctx context.Context, projects []string, limit int) (runs []hubv1.Run, err error) {
-	args := make([]any, 0, len(projects)+1)
-	for _, id := range projects {
-		args = append(args, id)
-	}
-	if len(args) == 0 {
-		return []hubv1.Run{}, nil
-	}
-	err = s.view(ctx, func(q querier) error {
-		runs, err = s.listRuns(ctx, q, " WHERE r.project_id IN ("+places(len(args))+")", args, limit)
-		return err
-	})
-	return runs, err
-}
-
-// listRuns leaves out those that the ceiling of whoever asks hides.
-func (s *Store) listRuns(ctx context.Context, q querier, where string, args []any, limit int) ([]hubv1.Run, error) {
-	if ceiling := ceilingIn(ctx); len(ceiling.Names) > 0 {
-		pools, err := poolsWithin(ctx, q, ceiling)
-		if err != nil || len(pools) == 0 {
-			return []hubv1.Run{}, err
-		}
-		where += " AND r.pool_id IN (" + places(len(pools)) + ")"
-		for _, id := range pools {
-			args = append(args, id)
-		}
-	}
-	rows, err := collect(ctx, q, scanRun, selectRuns+where+" ORDER BY r.seq DESC LIMIT ?", append(args, limit)...)
-	if err != nil {
-		return nil, err
-	}
-	return s.shown(ctx, q, rows...)
 }
 
 // PlaceOfRun is the project that a run belongs to, and the name of the pool that

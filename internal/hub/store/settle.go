@@ -167,7 +167,7 @@ func (tx *Tx) close(actor string, pool poolRow, reason string) error {
 }
 
 func (tx *Tx) cancelQueued(pool poolRow, reason string) error {
-	waiting, err := collect(context.Background(), tx, scanRun, selectRuns+" WHERE r.pool_id = ? AND r.settled_at IS NULL AND r.state = 'queued' ORDER BY r.seq", pool.ID)
+	waiting, err := collect(context.Background(), tx, scanRun, selectHeads+" WHERE r.pool_id = ? AND r.settled_at IS NULL AND r.state = 'queued' ORDER BY r.seq", pool.ID)
 	if err != nil {
 		return err
 	}

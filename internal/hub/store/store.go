@@ -31,6 +31,8 @@ type Limits struct {
 	MaxHandOffs int
 	// LogBytes is how much log is kept of one run.
 	LogBytes int64
+	// Waiting is how many runs may wait.
+	Waiting Waiting
 	// Retention is how long what is over is kept.
 	Retention Retention
 }
@@ -45,6 +47,7 @@ func (l Limits) Defaults() Limits {
 	def(&l.IdleRetire, 15*time.Minute)
 	def(&l.MaxHandOffs, 5)
 	def(&l.LogBytes, 64<<20)
+	l.Waiting = l.Waiting.Defaults()
 	l.Retention = l.Retention.Defaults()
 	return l
 }

@@ -157,7 +157,7 @@ func (s *Store) removeUser(ctx context.Context, actor, name string, judge func(*
 		if err := tx.audit(record{actor: actor, action: ActionUserRemove, object: subject, state: "removed"}); err != nil {
 			return err
 		}
-		waiting, err := collect(bg, tx, scanRun, selectRuns+" WHERE r.started_by = ? AND r.settled_at IS NULL AND r.state = 'queued'", subject)
+		waiting, err := collect(bg, tx, scanRun, selectHeads+" WHERE r.started_by = ? AND r.settled_at IS NULL AND r.state = 'queued'", subject)
 		if err != nil {
 			return err
 		}
