@@ -14,6 +14,7 @@ const (
 	CodeUnauthenticated    Code = "unauthenticated"     // 401
 	CodeForbidden          Code = "forbidden"           // 403
 	CodeNotFound           Code = "not_found"           // 404
+	CodeMethodNotAllowed   Code = "method_not_allowed"  // 405
 	CodeConflict           Code = "conflict"            // 409
 	CodePreconditionFailed Code = "precondition_failed" // 412
 	CodePoolExists         Code = "pool_exists"         // 409

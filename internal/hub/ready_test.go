@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"cloop.dev/cloop/apis/hubv1"
 	"cloop.dev/cloop/internal/hub"
 )
 
@@ -122,5 +123,17 @@ func TestSyncsThatFailDoNotMakeTheHubUnready(t *testing.T) {
 	until(t, r.admin.WatchSync(r.ctx(), "fleet"), "it has failed", failedSync)
 	if page := r.page("/readyz"); page != "ok\n" {
 		t.Errorf("ready as %q", page)
+	}
+}
+
+func TestWhatIsBesideTheAPISaysWhichMethodsItTakesToo(t *testing.T) {
+	r := serve(t, nil)
+	for path, allow := range map[string]string{"/metrics": "GET, HEAD", "/readyz": "GET, HEAD", "/healthz": "GET, HEAD"} {
+		if status, refused := r.raw(http.MethodPost, path, "{}"); status != http.StatusMethodNotAllowed || refused.Code != hubv1.CodeMethodNotAllowed || !strings.Contains(refused.Detail, allow) {
+			t.Errorf("POST %s is answered %d %+v", path, status, refused)
+		}
+	}
+	if status, refused := r.raw(http.MethodPut, "/webhooks/fleet", "{}"); status != http.StatusMethodNotAllowed || !strings.Contains(refused.Detail, "takes POST") {
+		t.Errorf("PUT /webhooks/fleet is answered %d %+v", status, refused)
 	}
 }

@@ -19,11 +19,13 @@ import (
 	"golang.org/x/sys/unix"
 	"k8s.io/utils/clock"
 
+	"cloop.dev/cloop/apis/hubv1"
 	"cloop.dev/cloop/internal/atomicfile"
 	"cloop.dev/cloop/internal/filelock"
 	"cloop.dev/cloop/internal/fleet"
 	"cloop.dev/cloop/internal/hub/api"
 	"cloop.dev/cloop/internal/hub/doctor"
+	"cloop.dev/cloop/internal/hub/problem"
 	"cloop.dev/cloop/internal/hub/source"
 	"cloop.dev/cloop/internal/hub/store"
 	"cloop.dev/cloop/internal/secret"
@@ -225,6 +227,12 @@ func (p *parts) handler() http.Handler {
 	mux.Handle("GET /metrics", promhttp.HandlerFor(p.metrics.registry, promhttp.HandlerOpts{}))
 	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { plain(w, http.StatusOK, "ok") })
 	mux.Handle("GET /readyz", p.ready)
+	for path, takes := range map[string]string{"/webhooks/{sync}": "POST", "/metrics": "GET, HEAD", "/healthz": "GET, HEAD", "/readyz": "GET, HEAD"} {
+		mux.HandleFunc(path, func(w http.ResponseWriter, r *http.Request) {
+			w.Header().Set("Allow", takes)
+			refuse(w, problem.New(hubv1.CodeMethodNotAllowed, "%s takes %s, and no %s", r.URL.Path, takes, r.Method))
+		})
+	}
 	return mux
 }
 

@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"reflect"
 	"runtime/debug"
+	"slices"
 	"strconv"
 	"strings"
 	"sync/atomic"
@@ -118,9 +119,25 @@ func New(o Options) http.Handler {
 	s.runners()
 	s.describe()
 	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
+		if takes := methodsOf(mux, r); len(takes) > 0 {
+			w.Header().Set("Allow", strings.Join(takes, ", "))
+			writeProblem(w, problem.New(hubv1.CodeMethodNotAllowed, "%s takes %s, and no %s", r.URL.Path, strings.Join(takes, ", "), r.Method))
+			return
+		}
 		writeProblem(w, problem.New(hubv1.CodeNotFound, "there is no %s %s", r.Method, r.URL.Path))
 	})
 	return lasting(mux)
+}
+
+// methodsOf are the methods that a request's path takes; none where there is no
+// such path.
+func methodsOf(mux *http.ServeMux, r *http.Request) (takes []string) {
+	for _, method := range []string{http.MethodGet, http.MethodHead, http.MethodPost, http.MethodPut, http.MethodPatch, http.MethodDelete} {
+		if _, pattern := mux.Handler(&http.Request{Method: method, Host: r.Host, URL: r.URL}); pattern != "/" {
+			takes = append(takes, method)
+		}
+	}
+	return takes
 }
 
 // document is a problem as huma writes it.
@@ -271,12 +288,7 @@ func register[I, O any](s *server, op huma.Operation, handler func(context.Conte
 		op.MaxBodyBytes = maxJSON + 1 // huma refuses what reaches the limit
 	}
 	op.BodyReadTimeout = bodyTimeout
-	if len(op.Errors) == 0 {
-		op.Errors = []int{http.StatusUnauthorized, http.StatusNotFound, http.StatusConflict, http.StatusUnprocessableEntity, http.StatusTooManyRequests}
-		if ofUsers(op.Path) {
-			op.Errors = append(op.Errors, http.StatusForbidden)
-		}
-	}
+	op.Errors = refusals(op, reflect.TypeFor[I]())
 	checkDeclared(op)
 	describeKey(&op)
 	op.Middlewares = append(op.Middlewares, s.authFor(op.Path))
@@ -295,6 +307,31 @@ func register[I, O any](s *server, op huma.Operation, handler func(context.Conte
 		out, err = handler(known(ctx, op, in), in)
 		return out, s.failure(ctx, err)
 	})
+}
+
+// refusals are the statuses that an operation may be refused with.
+func refusals(op huma.Operation, input reflect.Type) []int {
+	out := []int{
+		http.StatusUnauthorized, http.StatusNotFound, http.StatusConflict, http.StatusUnprocessableEntity, http.StatusTooManyRequests,
+		http.StatusInternalServerError, http.StatusServiceUnavailable,
+	}
+	if ofUsers(op.Path) {
+		out = append(out, http.StatusForbidden)
+	}
+	if strings.HasPrefix(op.Path, runnerBase) || strings.HasSuffix(op.Path, "/logs") {
+		out = append(out, http.StatusGone)
+	}
+	for _, name := range []string{"Body", "RawBody"} {
+		if _, has := input.FieldByName(name); has {
+			out = append(out, http.StatusBadRequest, http.StatusRequestTimeout, http.StatusRequestEntityTooLarge, http.StatusUnsupportedMediaType)
+			break
+		}
+	}
+	if _, guarded := input.FieldByName("IfMatch"); guarded {
+		out = append(out, http.StatusPreconditionFailed, http.StatusPreconditionRequired)
+	}
+	slices.Sort(out)
+	return out
 }
 
 // op describes an operation.

@@ -55,7 +55,7 @@ func (s *server) authFor(path string) func(huma.Context, func(huma.Context)) {
 	if path == enrollPath {
 		// The request itself carries the proof.
 		return func(ctx huma.Context, next func(huma.Context)) {
-			if err := misplaced(ctx); err != nil {
+			if err := wellFormed(ctx); err != nil {
 				s.refuse(ctx, err)
 				return
 			}
@@ -72,7 +72,7 @@ func (s *server) authFor(path string) func(huma.Context, func(huma.Context)) {
 	return func(ctx huma.Context, next func(huma.Context)) {
 		admitted, err := s.authenticate(ctx, prove)
 		if err == nil {
-			err = misplaced(ctx)
+			err = wellFormed(ctx)
 		}
 		if err != nil {
 			s.refuse(ctx, err)
@@ -80,6 +80,14 @@ func (s *server) authFor(path string) func(huma.Context, func(huma.Context)) {
 		}
 		next(admitted)
 	}
+}
+
+// wellFormed refuses a request for what is beside its body.
+func wellFormed(ctx huma.Context) error {
+	if err := misplaced(ctx); err != nil {
+		return err
+	}
+	return strange(ctx)
 }
 
 func (s *server) refuse(ctx huma.Context, err error) {

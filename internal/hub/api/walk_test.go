@@ -13,7 +13,9 @@ import (
 	"net/url"
 	"os"
 	"slices"
+	"strconv"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -155,7 +157,38 @@ func (h *hub) send(in request) *httptest.ResponseRecorder {
 		}
 	}()
 	h.handler.ServeHTTP(answer, r)
+	h.described(in, answer)
 	return answer
+}
+
+// described holds every answer that a test gets to what the description says of the
+// operation.
+func (h *hub) described(in request, answer *httptest.ResponseRecorder) {
+	h.t.Helper()
+	address, err := url.ParseRequestURI(in.target)
+	if err != nil {
+		return
+	}
+	description.once.Do(func() {
+		description.answers, description.patterns = map[string][]string{}, http.NewServeMux()
+		for _, op := range operations(h.t, h.handler) {
+			description.answers[op.method+" "+op.path] = op.errors
+			description.patterns.Handle(op.method+" "+op.path, http.NotFoundHandler())
+		}
+	})
+	_, pattern := description.patterns.Handler(&http.Request{Method: in.method, URL: address})
+	if known := description.answers[pattern]; known != nil && !slices.Contains(known, strconv.Itoa(answer.Code)) {
+		h.t.Errorf("%s is answered %d, and described with %v: %.200s", pattern, answer.Code, known, answer.Body)
+	}
+}
+
+// description is what the hub says of itself, which is the same for all.
+var description struct {
+	once sync.Once
+	// answers: method and path → the statuses that it is described with.
+	answers map[string][]string
+	// patterns tells which of them a request is.
+	patterns *http.ServeMux
 }
 
 // judge holds an answer to what every answer is: no failure of the hub's own, and

@@ -26,6 +26,7 @@ var kinds = map[hubv1.Code]kind{
 	hubv1.CodeUnauthenticated:    {http.StatusUnauthorized, "The credential is not accepted", "send a live token for this part of the API as a bearer token"},
 	hubv1.CodeForbidden:          {http.StatusForbidden, "Not allowed", "ask somebody with access.manage for a role that has the permission"},
 	hubv1.CodeNotFound:           {http.StatusNotFound, "There is no such thing", "check the name; the list of the same kind shows what there is"},
+	hubv1.CodeMethodNotAllowed:   {http.StatusMethodNotAllowed, "Not with this method", "use a method that the answer's Allow names"},
 	hubv1.CodeConflict:           {http.StatusConflict, "The request conflicts with what is there", "look at what is there and decide again"},
 	hubv1.CodePreconditionFailed: {http.StatusPreconditionFailed, "It has changed since it was read", "read it again and repeat the change"},
 	hubv1.CodePoolExists:         {http.StatusConflict, "The pool exists", "update it, or choose another name"},
@@ -91,8 +92,10 @@ func OfStatus(status int) hubv1.Code {
 		return hubv1.CodeUnauthenticated
 	case http.StatusForbidden:
 		return hubv1.CodeForbidden
-	case http.StatusNotFound, http.StatusMethodNotAllowed:
+	case http.StatusNotFound:
 		return hubv1.CodeNotFound
+	case http.StatusMethodNotAllowed:
+		return hubv1.CodeMethodNotAllowed
 	case http.StatusConflict:
 		return hubv1.CodeConflict
 	case http.StatusPreconditionFailed:
