@@ -99,7 +99,7 @@ func New(o Options) (*Client, error) {
 	if base.Scheme == "http" && (o.Pin != "" || len(o.CABundle) > 0) {
 		return nil, fmt.Errorf("the hub's URL %q is plain http, which no pin and no certificate protects: leave them out, or write https", o.URL)
 	}
-	transport, err := newTransport(o.Pin, o.CABundle)
+	transport, err := newTransport(base.Host, o.Pin, o.CABundle)
 	if err != nil {
 		return nil, err
 	}

@@ -60,8 +60,9 @@ func FetchPin(ctx context.Context, hubURL string) (string, error) {
 	return Pin(tlsConn.ConnectionState().PeerCertificates[0]), nil
 }
 
-func newTransport(pin string, bundle []byte) (*http.Transport, error) {
-	config, err := tlsConfig(pin, bundle)
+// newTransport connects to the server at a host, which is for messages alone.
+func newTransport(host, pin string, bundle []byte) (*http.Transport, error) {
+	config, err := tlsConfig(host, pin, bundle)
 	if err != nil {
 		return nil, err
 	}
@@ -79,7 +80,7 @@ func newTransport(pin string, bundle []byte) (*http.Transport, error) {
 	}, nil
 }
 
-func tlsConfig(pin string, bundle []byte) (*tls.Config, error) {
+func tlsConfig(host, pin string, bundle []byte) (*tls.Config, error) {
 	config := &tls.Config{MinVersion: tls.VersionTLS12}
 	if len(bundle) > 0 {
 		config.RootCAs = x509.NewCertPool()
@@ -103,7 +104,7 @@ func tlsConfig(pin string, bundle []byte) (*tls.Config, error) {
 		}
 		have := sha256.Sum256(state.PeerCertificates[0].RawSubjectPublicKeyInfo)
 		if subtle.ConstantTimeCompare(have[:], want) != 1 {
-			return fmt.Errorf("%w: the server at %s has %s", ErrPinMismatch, state.ServerName, Pin(state.PeerCertificates[0]))
+			return fmt.Errorf("%w: the server at %s has %s", ErrPinMismatch, host, Pin(state.PeerCertificates[0]))
 		}
 		return nil
 	}
