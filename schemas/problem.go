@@ -42,9 +42,10 @@ const (
 
 // Problem is one thing that is wrong with a document.
 type Problem struct {
-	// Rule is one of the Rule… constants, or a rule of a package that builds
-	// on this one.
-	Rule     string   `json:"rule"`
+	// Rule is the id of a rule: of a Rule… constant, of a package that builds on
+	// this one, or of the repository.
+	Rule string `json:"rule"`
+	// Severity is error or warning.
 	Severity Severity `json:"severity"`
 	// File as it was given to Decode; Line and Column count from 1, in
 	// characters, and are 0 where no position is known.

@@ -43,8 +43,8 @@ const (
 // User is a person or a machine that has tokens, "user:<name>" in audiences and
 // the audit trail.
 type User struct {
-	Name      string    `json:"name"`
-	CreatedAt time.Time `json:"createdAt"`
+	Name      string    `json:"name" doc:"Name, unique among users."`
+	CreatedAt time.Time `json:"createdAt" doc:"When it was made."`
 	// Groups are those that the user is in, by name.
 	Groups []string `json:"groups,omitempty"`
 	// Roles are those that the user has itself or by a group.
@@ -63,10 +63,10 @@ type UserList struct {
 
 // Group is a set of users, "group:<name>" in audiences.
 type Group struct {
-	Name      string        `json:"name"`
-	CreatedAt time.Time     `json:"createdAt"`
-	Members   []string      `json:"members,omitempty"`
-	Roles     []RoleBinding `json:"roles,omitempty"`
+	Name      string        `json:"name" doc:"Name, unique among groups."`
+	CreatedAt time.Time     `json:"createdAt" doc:"When it was made."`
+	Members   []string      `json:"members,omitempty" doc:"Users in it."`
+	Roles     []RoleBinding `json:"roles,omitempty" doc:"Roles that its members have by it."`
 }
 
 // CreateGroupRequest makes a group without members.
@@ -88,11 +88,11 @@ func CanBePrincipal(name string) bool { return principal.MatchString(name) }
 
 // Role is a set of permissions under a name, "role:<name>" in audiences.
 type Role struct {
-	Name        string       `json:"name"`
-	Permissions []Permission `json:"permissions"`
+	Name        string       `json:"name" doc:"Name, unique among roles."`
+	Permissions []Permission `json:"permissions" doc:"What it permits."`
 	// BuiltIn roles are the hub's own and cannot be changed.
 	BuiltIn     bool   `json:"builtIn,omitempty"`
-	Description string `json:"description,omitempty"`
+	Description string `json:"description,omitempty" doc:"What whoever has it may do, of a role of the hub's own."`
 	// Bindings say who has the role.
 	Bindings []RoleBinding `json:"bindings,omitempty"`
 }
@@ -109,7 +109,7 @@ type RoleList struct {
 
 // RoleBinding gives a role to a user or a group.
 type RoleBinding struct {
-	Role string `json:"role"`
+	Role string `json:"role" doc:"Name of the role."`
 	// Subject is user:<name> or group:<name>.
 	Subject string `json:"subject"`
 	// Project is the name of the one project that the role is given for; empty
@@ -143,8 +143,8 @@ type Ceiling struct {
 // Token is what proves to the hub who asks. It never gives more than the user
 // has whose it is.
 type Token struct {
-	ID   string `json:"id"`
-	Name string `json:"name"`
+	ID   string `json:"id" doc:"Id, which is no secret."`
+	Name string `json:"name" doc:"Name that it was given."`
 	// User is whose rights the token has, by name.
 	User string `json:"user"`
 	// Secret is shown once, empty ever after.
@@ -154,10 +154,10 @@ type Token struct {
 	Scopes []Permission `json:"scopes,omitempty"`
 	// Ceiling bounds the pools that the token sees and defines.
 	Ceiling   *Ceiling   `json:"ceiling,omitempty"`
-	CreatedBy string     `json:"createdBy"`
-	CreatedAt time.Time  `json:"createdAt"`
-	ExpiresAt *time.Time `json:"expiresAt,omitempty"`
-	RevokedAt *time.Time `json:"revokedAt,omitempty"`
+	CreatedBy string     `json:"createdBy" doc:"Who made it."`
+	CreatedAt time.Time  `json:"createdAt" doc:"When it was made."`
+	ExpiresAt *time.Time `json:"expiresAt,omitempty" doc:"When it expires; left out: never."`
+	RevokedAt *time.Time `json:"revokedAt,omitempty" doc:"When it was revoked."`
 	// LastUsedAt is kept to the minute.
 	LastUsedAt *time.Time `json:"lastUsedAt,omitempty"`
 }
@@ -179,9 +179,9 @@ type TokenList struct {
 
 // Identity is who asks, as the hub sees it.
 type Identity struct {
-	User   string        `json:"user"`
-	Groups []string      `json:"groups,omitempty"`
-	Roles  []RoleBinding `json:"roles,omitempty"`
+	User   string        `json:"user" doc:"Whom the hub takes the token's holder for."`
+	Groups []string      `json:"groups,omitempty" doc:"Groups that the user is in."`
+	Roles  []RoleBinding `json:"roles,omitempty" doc:"Roles, also by way of groups."`
 	// Permissions are those that the token gives for the whole hub.
 	Permissions []Permission `json:"permissions"`
 	// Token is the one that the request came with, without its secret.
@@ -192,18 +192,18 @@ type Identity struct {
 type AuditRecord struct {
 	// ID rises with every row.
 	ID    int64     `json:"id"`
-	At    time.Time `json:"at"`
-	Actor string    `json:"actor"`
+	At    time.Time `json:"at" doc:"When."`
+	Actor string    `json:"actor" doc:"Who did it."`
 	// Token is the id of the token that the actor used; empty for what the hub,
 	// a controller or a runner did.
 	Token  string `json:"token,omitempty"`
-	Action string `json:"action"`
+	Action string `json:"action" doc:"What was done, such as executor_pool.cordon."`
 	// Pool is the name of the pool that the change belongs to.
 	Pool   string `json:"pool,omitempty"`
-	Object string `json:"object,omitempty"`
+	Object string `json:"object,omitempty" doc:"Id or name of what it was done to."`
 	// State is what the object is since.
 	State  string `json:"state,omitempty"`
-	Detail string `json:"detail,omitempty"`
+	Detail string `json:"detail,omitempty" doc:"More about it, in words."`
 }
 
 // AuditPage is one part of the audit trail, oldest first.

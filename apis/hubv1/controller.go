@@ -83,14 +83,14 @@ type WaitingProject struct {
 
 // PoolRunner is one runner as its controller sees it.
 type PoolRunner struct {
-	ID string `json:"id"`
+	ID string `json:"id" doc:"Id."`
 	// Key is the mint's idempotency key.
 	Key       string      `json:"key"`
-	State     RunnerState `json:"state"`
-	CreatedAt time.Time   `json:"createdAt"`
+	State     RunnerState `json:"state" doc:"starting, idle, busy or retiring."`
+	CreatedAt time.Time   `json:"createdAt" doc:"When it was minted."`
 	// EnrolledAt is when the token was redeemed; idle time counts from it.
 	EnrolledAt *time.Time `json:"enrolledAt,omitempty"`
-	RunID      string     `json:"runId,omitempty"`
+	RunID      string     `json:"runId,omitempty" doc:"Id of the run that it holds."`
 	// RunHolds is what a volume holds that the runner's run has used.
 	RunHolds string `json:"runHolds,omitempty"`
 	// Holds is what the runner was minted with.
@@ -140,8 +140,8 @@ type GoneRequest struct {
 type PodEnd struct {
 	// Reason is one word, such as "OOMKilled", "Evicted" or "NodeLost".
 	Reason   string `json:"reason"`
-	Message  string `json:"message,omitempty"`
-	ExitCode *int32 `json:"exitCode,omitempty"`
+	Message  string `json:"message,omitempty" doc:"What the cluster says of it."`
+	ExitCode *int32 `json:"exitCode,omitempty" doc:"Exit code of the container, where there is one."`
 }
 
 // Predecessor shows a live credential of the same pool that the controller had

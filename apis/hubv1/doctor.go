@@ -64,8 +64,8 @@ func (s Severity) Rank() int {
 
 // Finding is one thing that the doctor found.
 type Finding struct {
-	ID       FindingID `json:"id"`
-	Severity Severity  `json:"severity" enum:"pass,warn,fail"`
+	ID       FindingID `json:"id" doc:"Which check it is of."`
+	Severity Severity  `json:"severity" enum:"pass,warn,fail" doc:"pass, warn or fail."`
 	// About names the pool, the sync, the token or the file that it is about; empty where
 	// there is only one.
 	About string `json:"about,omitempty"`
@@ -83,6 +83,6 @@ type Finding struct {
 type Diagnosis struct {
 	// Severity is that of the worst finding.
 	Severity  Severity  `json:"severity" enum:"pass,warn,fail"`
-	CheckedAt time.Time `json:"checkedAt"`
-	Findings  []Finding `json:"findings"`
+	CheckedAt time.Time `json:"checkedAt" doc:"When the hub looked."`
+	Findings  []Finding `json:"findings" doc:"What was found, the worst first."`
 }

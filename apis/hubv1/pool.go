@@ -109,7 +109,7 @@ type Override struct {
 	// followed one another: since then the hub differs from Git.
 	At    time.Time `json:"at"`
 	Since time.Time `json:"since"`
-	Until time.Time `json:"until"`
+	Until time.Time `json:"until" doc:"When it ends by itself."`
 	// Git is what Git said last.
 	Git PoolDefinition `json:"git"`
 	// GitCordon is Git's cordon, where that is set aside too.
@@ -142,14 +142,14 @@ type Drift struct {
 	// Git and Hub are the values as JSON; empty where absent.
 	Git string `json:"git,omitempty"`
 	Hub string `json:"hub,omitempty"`
-	// Cause is one of the Cause… constants.
+	// Cause is BreakGlass or CommitNotApplied.
 	Cause string `json:"cause"`
 	// By is who made the difference, and Since when it began.
 	By    string    `json:"by"`
 	Since time.Time `json:"since"`
 	// Until is when it ends by itself; nil where it does not.
 	Until *time.Time `json:"until,omitempty"`
-	// Outcome is one of the Outcome… constants.
+	// Outcome is Waiting, Refused or Observed.
 	Outcome string `json:"outcome"`
 	// Message says why there is a difference.
 	Message string `json:"message"`
@@ -170,23 +170,23 @@ type InstallHints struct {
 // spec.persistence.
 type PersistenceHints struct {
 	Size             string `json:"size" minLength:"1" maxLength:"64" doc:"Request of each claim, such as 50Gi."`
-	StorageClassName string `json:"storageClassName,omitempty" maxLength:"253"`
-	ReclaimPolicy    string `json:"reclaimPolicy,omitempty" enum:"Delete,Retain"`
+	StorageClassName string `json:"storageClassName,omitempty" maxLength:"253" doc:"Storage class; empty: the cluster's default."`
+	ReclaimPolicy    string `json:"reclaimPolicy,omitempty" enum:"Delete,Retain" doc:"What becomes of volumes that are not needed any more."`
 }
 
 // Cordon says why a pool hands out no runs.
 type Cordon struct {
-	Reason string    `json:"reason"`
-	By     string    `json:"by"`
-	At     time.Time `json:"at"`
+	Reason string    `json:"reason" doc:"Why, as whoever waits is told."`
+	By     string    `json:"by" doc:"Who cordoned the pool."`
+	At     time.Time `json:"at" doc:"When."`
 }
 
 // Pool is a pool as people see it.
 type Pool struct {
 	// ID never changes, also when the pool is revoked and created again.
 	ID    string    `json:"id"`
-	Name  string    `json:"name"`
-	State PoolState `json:"state"`
+	Name  string    `json:"name" doc:"Name, unique on the hub."`
+	State PoolState `json:"state" doc:"active, draining or revoked."`
 	PoolDefinition
 	// Cordon is set while the pool is cordoned.
 	Cordon *Cordon `json:"cordon,omitempty"`
@@ -200,12 +200,12 @@ type Pool struct {
 	Install *InstallHints `json:"install,omitempty"`
 	// Revision counts the changes of this pool; it is its ETag.
 	Revision int64        `json:"revision"`
-	Runners  RunnerCounts `json:"runners"`
+	Runners  RunnerCounts `json:"runners" doc:"Runners by state."`
 	// Queued is how many runs wait for the pool.
 	Queued int32 `json:"queued"`
 	// Controllers are the controllers seen, those in contact first.
 	Controllers []ControllerContact `json:"controllers,omitempty"`
-	CreatedAt   time.Time           `json:"createdAt"`
+	CreatedAt   time.Time           `json:"createdAt" doc:"When it was made."`
 	// Findings are what the doctor finds wrong with the pool, where pools are
 	// listed or shown. A watch does not carry them: they come of time alone.
 	Findings []Finding `json:"findings,omitempty"`
@@ -213,18 +213,18 @@ type Pool struct {
 
 // RunnerCounts counts a pool's runners by state.
 type RunnerCounts struct {
-	Starting int32 `json:"starting"`
-	Idle     int32 `json:"idle"`
-	Busy     int32 `json:"busy"`
-	Retiring int32 `json:"retiring"`
+	Starting int32 `json:"starting" doc:"Minted and not enrolled yet."`
+	Idle     int32 `json:"idle" doc:"Waiting for a run."`
+	Busy     int32 `json:"busy" doc:"Holding a run."`
+	Retiring int32 `json:"retiring" doc:"Told to exit."`
 }
 
 // ControllerContact is the last that the hub heard of a controller.
 type ControllerContact struct {
-	CredentialID string   `json:"credentialId"`
-	Build        string   `json:"build"`
-	Instance     string   `json:"instance"`
-	Features     []string `json:"features,omitempty"`
+	CredentialID string   `json:"credentialId" doc:"Id of the credential that it signs in with."`
+	Build        string   `json:"build" doc:"Its build."`
+	Instance     string   `json:"instance" doc:"Name of the process, such as its Pod's."`
+	Features     []string `json:"features,omitempty" doc:"What it can do, as it said when it connected."`
 	// ExecutorPool is the object that the controller serves, "namespace/name";
 	// empty for a controller that does not say.
 	ExecutorPool string `json:"executorPool,omitempty"`
@@ -248,8 +248,8 @@ type CreatePoolRequest struct {
 // CreatePoolResponse is the new pool. Credential is shown this once, and is
 // empty when the request repeats an Idempotency-Key.
 type CreatePoolResponse struct {
-	Pool       Pool       `json:"pool"`
-	Credential Credential `json:"credential"`
+	Pool       Pool       `json:"pool" doc:"The new pool."`
+	Credential Credential `json:"credential" doc:"Its first credential, shown this once."`
 }
 
 // UpdatePoolRequest changes the fields that it sets.
@@ -282,10 +282,10 @@ type CordonRequest struct {
 
 // Credential is a controller credential.
 type Credential struct {
-	ID string `json:"id"`
+	ID string `json:"id" doc:"Id, which is no secret."`
 	// Secret begins with "cloop_pool1_"; shown once, empty ever after.
 	Secret    string    `json:"secret,omitempty"`
-	CreatedAt time.Time `json:"createdAt"`
+	CreatedAt time.Time `json:"createdAt" doc:"When it was minted."`
 	// UsedAt is when a controller used it last, to the minute; absent: never.
 	UsedAt *time.Time `json:"usedAt,omitempty"`
 	// RevokedAt is absent while the credential is live.
@@ -313,8 +313,8 @@ type FinishRotationRequest struct {
 // FinishRotationResponse is the credential that stays, and those that were
 // revoked now.
 type FinishRotationResponse struct {
-	Kept    Credential   `json:"kept"`
-	Revoked []Credential `json:"revoked"`
+	Kept    Credential   `json:"kept" doc:"The newest credential, which stays."`
+	Revoked []Credential `json:"revoked" doc:"The older ones, which are refused now."`
 }
 
 // HubInfo says which hub answers.

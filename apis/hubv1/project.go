@@ -4,8 +4,8 @@ import "time"
 
 // Project is a Git repository whose commits are run.
 type Project struct {
-	ID   string `json:"id"`
-	Name string `json:"name"`
+	ID   string `json:"id" doc:"Id."`
+	Name string `json:"name" doc:"Name, unique on the hub."`
 	// Index is the project's place in the order in which projects were made, from
 	// 0; other clients of the API name it by that.
 	Index int64 `json:"index"`
@@ -26,7 +26,7 @@ type Project struct {
 	// Dropped is the last run that left the queue because it could never be
 	// handed out.
 	Dropped   *Dropped  `json:"dropped,omitempty"`
-	CreatedAt time.Time `json:"createdAt"`
+	CreatedAt time.Time `json:"createdAt" doc:"When it was made."`
 }
 
 // Requirements are what .cloop/sandbox.yaml asks of a project's runners.
@@ -48,7 +48,7 @@ type ProjectRequirements struct {
 	Requirements
 	// Unknown says why they could not be read; empty where they were.
 	Unknown string    `json:"unknown,omitempty"`
-	At      time.Time `json:"at"`
+	At      time.Time `json:"at" doc:"When the hub read them."`
 }
 
 // PausedForCapacity is why runs of a project wait.
@@ -66,9 +66,9 @@ type Paused struct {
 
 // Dropped is a run that left the queue without having been handed out.
 type Dropped struct {
-	Run    string    `json:"run"`
-	Reason string    `json:"reason"`
-	At     time.Time `json:"at"`
+	Run    string    `json:"run" doc:"Id of the run."`
+	Reason string    `json:"reason" doc:"Why it left the queue."`
+	At     time.Time `json:"at" doc:"When it did."`
 }
 
 // CreateProjectRequest makes a project.

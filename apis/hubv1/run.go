@@ -36,18 +36,18 @@ const (
 
 // Run is one execution of a command on a project's commit.
 type Run struct {
-	ID      string `json:"id"`
-	Project string `json:"project"`
-	PoolID  string `json:"poolId"`
-	Ref     string `json:"ref,omitempty"`
+	ID      string `json:"id" doc:"Id."`
+	Project string `json:"project" doc:"The project's name."`
+	PoolID  string `json:"poolId" doc:"Id of the pool that it waits for, or ran on."`
+	Ref     string `json:"ref,omitempty" doc:"What was asked for: a branch, a tag or a commit."`
 	// Commit is what the ref stood for when the run was started, where the hub
 	// could ask; otherwise it comes with the start of the command.
 	Commit string `json:"commit,omitempty"`
 	// Requirements are what the commit asks of its runners; nil where the hub
 	// does not know: its runner finds out before it starts the command.
 	Requirements *Requirements `json:"requirements,omitempty"`
-	Command      []string      `json:"command"`
-	State        RunState      `json:"state"`
+	Command      []string      `json:"command" doc:"The command and its arguments."`
+	State        RunState      `json:"state" doc:"queued, handed, running, cancelling, succeeded, failed, cancelled or lost."`
 	// Reason says in a sentence why the run waits or how it ended.
 	Reason string `json:"reason,omitempty"`
 	// ExitCode of the command, once it exited.
@@ -63,10 +63,10 @@ type Run struct {
 	// back from them, oldest first. An attempt that no command was started in is
 	// there each time that it was handed out.
 	Earlier  []RunAttempt `json:"earlier,omitempty"`
-	Failover string       `json:"failover"`
+	Failover string       `json:"failover" doc:"once or never: whether it is started again when its runner is lost."`
 	// Runner that holds the run, or held it last.
 	Runner    string `json:"runner,omitempty"`
-	StartedBy string `json:"startedBy"`
+	StartedBy string `json:"startedBy" doc:"Who started it."`
 	// LogBytes is how much log the hub has, or had.
 	LogBytes int64 `json:"logBytes"`
 	// LogRemovedAt is when the hub removed the log, because the run has ended
@@ -75,25 +75,25 @@ type Run struct {
 	// Revision counts the changes of this run.
 	Revision int64 `json:"revision"`
 
-	QueuedAt   time.Time  `json:"queuedAt"`
-	HandedAt   *time.Time `json:"handedAt,omitempty"`
-	StartedAt  *time.Time `json:"startedAt,omitempty"`
-	FirstLogAt *time.Time `json:"firstLogAt,omitempty"`
-	SettledAt  *time.Time `json:"settledAt,omitempty"`
+	QueuedAt   time.Time  `json:"queuedAt" doc:"When it was queued."`
+	HandedAt   *time.Time `json:"handedAt,omitempty" doc:"When a runner got it."`
+	StartedAt  *time.Time `json:"startedAt,omitempty" doc:"When its command began."`
+	FirstLogAt *time.Time `json:"firstLogAt,omitempty" doc:"When the first of its log arrived."`
+	SettledAt  *time.Time `json:"settledAt,omitempty" doc:"When it ended."`
 }
 
 // RunAttempt is one time that a run was in a runner's hands and came back from
 // them without a result.
 type RunAttempt struct {
-	Attempt int32  `json:"attempt"`
-	Runner  string `json:"runner"`
+	Attempt int32  `json:"attempt" doc:"Which attempt it was, from 1."`
+	Runner  string `json:"runner" doc:"Id of the runner."`
 	// Reason says in a sentence why it came back.
 	Reason string `json:"reason"`
 	// PodEnd is how the Pod of the runner ended, where its controller told.
 	PodEnd    *PodEnd    `json:"podEnd,omitempty"`
-	HandedAt  time.Time  `json:"handedAt"`
-	StartedAt *time.Time `json:"startedAt,omitempty"`
-	EndedAt   time.Time  `json:"endedAt"`
+	HandedAt  time.Time  `json:"handedAt" doc:"When the runner got it."`
+	StartedAt *time.Time `json:"startedAt,omitempty" doc:"When the command began, if it did."`
+	EndedAt   time.Time  `json:"endedAt" doc:"When it came back."`
 }
 
 // MaxCommandBytes bounds a run's command, counted as a system does that starts

@@ -14,10 +14,10 @@ const (
 
 // Sync is one fleet repository that the hub follows.
 type Sync struct {
-	Name       string    `json:"name"`
-	Repository string    `json:"repository"`
-	Path       string    `json:"path"`
-	State      SyncState `json:"state"`
+	Name       string    `json:"name" doc:"Name in the hub's configuration."`
+	Repository string    `json:"repository" doc:"URL of the Git repository."`
+	Path       string    `json:"path" doc:"Path in it that is applied."`
+	State      SyncState `json:"state" doc:"Where the last try ended."`
 	// Message says what failed and what to do, or what was applied.
 	Message string `json:"message,omitempty"`
 	// LastAttemptedRevision is the newest revision seen.
@@ -36,7 +36,7 @@ type Sync struct {
 	// PruneWaits is what the newest revision lacks and the hub keeps, because it is
 	// more than one sync takes away without somebody's word.
 	PruneWaits *PruneWaits `json:"pruneWaits,omitempty"`
-	LastRun    *time.Time  `json:"lastRun,omitempty"`
+	LastRun    *time.Time  `json:"lastRun,omitempty" doc:"When it was tried last."`
 }
 
 // PruneWaits are pools that stay as they are, until an ApprovePruneRequest or a commit
@@ -62,7 +62,7 @@ type ApprovePruneRequest struct {
 // Observed is a document that is compared with the pool of its name, and not applied.
 // The pool's Drift says in what the two differ.
 type Observed struct {
-	Pool string `json:"pool"`
+	Pool string `json:"pool" doc:"Name of the pool."`
 	// Path of the file in the repository.
 	Path string `json:"path"`
 	// Definition and CordonReason are what the document says; an empty reason is no
@@ -75,7 +75,7 @@ type Observed struct {
 
 // HeldBack is a document that is not applied. The pool stays as it is.
 type HeldBack struct {
-	Pool string `json:"pool"`
+	Pool string `json:"pool" doc:"Name of the pool."`
 	// Path of the file in the repository.
 	Path string `json:"path"`
 	// Problems say what to correct, each in one line.

@@ -1,12 +1,13 @@
 // Command docgen writes the parts of docs/reference that come from Go code: the
 // command line, the hub's HTTP API and the permissions that it asks for, the reasons and codes with what to do about
-// each, the rules of fleet check, the classes of fleet diff, the findings of the hub's doctor, and the metrics. It
+// each, the rules of fleet check, the classes of fleet diff, the findings of the hub's doctor, the keys of what commands
+// write as JSON, and the metrics. It
 // also notes which Kubernetes belongs to the code, for a program that is called outside the repository, and makes the
 // PrometheusRule of the alert rules.
 //
 // In: the code it is compiled with, and the sources of apis/ and
 // e2e/cluster/kubernetes below the repository's folder (-C, default "."). Out:
-// classes.md, commands.md, findings.md, metrics.md, openapi.json, permissions.md, reasons.md, rules.md,
+// classes.md, commands.md, findings.md, metrics.md, openapi.json, outputs.md, permissions.md, reasons.md, rules.md,
 // e2e/cluster/kubernetes.version and kustomize/components/monitoring/prometheusrule.yaml,
 // always the same for the same code.
 package main
@@ -58,6 +59,10 @@ func run(root string) error {
 	if err := os.WriteFile(filepath.Join(root, "e2e", "cluster", "kubernetes.version"), []byte(kubernetes+"\n"), 0o644); err != nil {
 		return err
 	}
+	outputs, err := outputsPage(root)
+	if err != nil {
+		return err
+	}
 	rules, err := rulepage.Page()
 	if err != nil {
 		return err
@@ -77,6 +82,7 @@ func run(root string) error {
 	for name, content := range map[string][]byte{
 		"commands.md": commands.Bytes(), "openapi.json": description, "reasons.md": reasons, "rules.md": rules,
 		"classes.md": classesPage(), "findings.md": findingsPage(), "metrics.md": metricsPage(alerts),
+		"outputs.md":     outputs,
 		"permissions.md": permissions,
 	} {
 		if err := os.WriteFile(filepath.Join(folder, name), content, 0o644); err != nil {

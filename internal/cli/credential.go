@@ -138,6 +138,14 @@ the older credentials are then STOPPED.`,
 	return cmd
 }
 
+// rotated is what a rotation shows that begins.
+type rotated struct {
+	// Credential is the new one, shown this once.
+	Credential hubv1.Credential `json:"credential"`
+	// Install has the command that stores the credential in the cluster.
+	Install []string `json:"install"`
+}
+
 // rotate mints a credential and prints how to store it.
 func (a *app) rotate(cmd *cobra.Command, hub *hubclient.Client, ref string, place *credentialPlace) error {
 	pool, err := hub.GetPool(cmd.Context(), ref)
@@ -160,10 +168,7 @@ func (a *app) rotate(cmd *cobra.Command, hub *hubclient.Client, ref string, plac
 		return err
 	}
 	command := place.SecretCommand(kept.where)
-	shown := struct {
-		Credential hubv1.Credential `json:"credential"`
-		Install    []string         `json:"install"`
-	}{kept.shown, []string{command}}
+	shown := rotated{kept.shown, []string{command}}
 	return a.show(shown, func(w io.Writer) {
 		say(w, "Minted credential %s of pool %s.\n", credential.ID, pool.Name)
 		say(w, "%s\n\n%s\n\n", kept.note("command"), verbatim(command))

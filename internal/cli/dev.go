@@ -177,10 +177,14 @@ func inDir(command, flag, dir string) string {
 
 // devPart is a process of the system as `dev status` shows it.
 type devPart struct {
-	Name    string `json:"name"`
-	PID     int    `json:"pid"`
-	Running bool   `json:"running"`
-	Log     string `json:"log"`
+	// Name of the process: what it is of the system.
+	Name string `json:"name"`
+	// PID of the process.
+	PID int `json:"pid"`
+	// Running is whether it runs.
+	Running bool `json:"running"`
+	// Log is the file that it writes to.
+	Log string `json:"log"`
 }
 
 func (a *app) newDevStatusCommand(dir *string) *cobra.Command {

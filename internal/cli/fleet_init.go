@@ -30,8 +30,10 @@ const (
 
 // newRepository is what `fleet init` shows.
 type newRepository struct {
-	Directory string   `json:"directory"`
-	Files     []string `json:"files"`
+	// Directory that was written to.
+	Directory string `json:"directory"`
+	// Files that were written.
+	Files []string `json:"files"`
 	// Kept were there and stayed as they were.
 	Kept []string `json:"kept,omitempty"`
 	// Next is what to do now, a step each.

@@ -26,17 +26,22 @@ type syncStatus struct {
 	Surface string `json:"surface"`
 	// Name is "namespace/name" in a cluster, with the kind before it unless it is a
 	// PoolSync's.
-	Name       string `json:"name"`
+	Name string `json:"name"`
+	// Repository and Path that it reads.
 	Repository string `json:"repository"`
 	Path       string `json:"path"`
 	// Ready is True, False or Unknown.
-	Ready                 string `json:"ready"`
-	Reason                string `json:"reason,omitempty"`
-	Message               string `json:"message,omitempty"`
+	Ready string `json:"ready"`
+	// Reason and Message say why it is as it is.
+	Reason  string `json:"reason,omitempty"`
+	Message string `json:"message,omitempty"`
+	// LastAppliedRevision is what it applied last, and LastAttemptedRevision what it
+	// saw last.
 	LastAppliedRevision   string `json:"lastAppliedRevision,omitempty"`
 	LastAttemptedRevision string `json:"lastAttemptedRevision,omitempty"`
 	// Drift is how many fields differ from Git; corrected ones do not count.
-	Drift     int  `json:"drift"`
+	Drift int `json:"drift"`
+	// Suspended says that it does nothing for now.
 	Suspended bool `json:"suspended,omitempty"`
 	// Suspension says who suspended it, why and until when.
 	Suspension string `json:"suspension,omitempty"`
@@ -49,6 +54,7 @@ type syncStatus struct {
 
 // fleetStatus is what `fleet status` shows.
 type fleetStatus struct {
+	// Healthy is whether all are ready and nothing drifts.
 	Healthy bool         `json:"healthy"`
 	Items   []syncStatus `json:"items"`
 }

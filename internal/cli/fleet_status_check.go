@@ -42,10 +42,14 @@ var pollEvery = 3 * time.Second
 
 // postedStatus is one commit status, as it is shown.
 type postedStatus struct {
-	Context     string      `json:"context"`
-	State       forge.State `json:"state"`
-	Description string      `json:"description"`
-	Link        string      `json:"link,omitempty"`
+	// Context is the name of the status.
+	Context string `json:"context"`
+	// State is success, failure, pending or error.
+	State forge.State `json:"state"`
+	// Description says why on one line.
+	Description string `json:"description"`
+	// Link is where there is more.
+	Link string `json:"link,omitempty"`
 	// Posted says that the forge did not show it before.
 	Posted bool `json:"posted"`
 	// Failed says that the forge could not be asked or refused it, so that nobody
@@ -55,9 +59,12 @@ type postedStatus struct {
 
 // statusReport is what `fleet status-check` shows.
 type statusReport struct {
-	Revision   string         `json:"revision"`
-	Repository string         `json:"repository"`
-	Statuses   []postedStatus `json:"statuses"`
+	// Revision is the commit, in full.
+	Revision string `json:"revision"`
+	// Repository on the forge, as OWNER/NAME.
+	Repository string `json:"repository"`
+	// Statuses of the commit.
+	Statuses []postedStatus `json:"statuses"`
 }
 
 func (a *app) newFleetStatusCheckCommand() *cobra.Command {

@@ -199,19 +199,29 @@ one that the hub is to show next: controllers need it before the hub shows it.`,
 			if err != nil {
 				return fmt.Errorf("read the key of %s: %w", url, err)
 			}
-			shown := struct {
-				URL string `json:"url"`
-				Pin string `json:"pin"`
-			}{url, pin}
-			return a.show(shown, func(w io.Writer) { say(w, "%s\n", pin) })
+			return a.show(hubKey{url, pin}, func(w io.Writer) { say(w, "%s\n", pin) })
 		},
 	}
 	cmd.Flags().StringSliceVar(&files, "cert", nil, "PEM `FILE` with a certificate, several times")
 	return cmd
 }
 
+// hubKey is the key that a hub shows.
+type hubKey struct {
+	// URL of the hub.
+	URL string `json:"url"`
+	// Pin of its key, for --hub-pin.
+	Pin string `json:"pin"`
+}
+
+// fileKeys are the keys of certificates.
+type fileKeys struct {
+	Items []filePin `json:"items"`
+}
+
 // filePin is the pin of a certificate in a file.
 type filePin struct {
+	// File with the certificate, and Pin of its key.
 	File string `json:"file"`
 	Pin  string `json:"pin"`
 }
@@ -219,9 +229,7 @@ type filePin struct {
 // pinFiles shows the pin of each file's first certificate, which is the one that
 // a server shows as its own.
 func (a *app) pinFiles(files []string) error {
-	shown := struct {
-		Items []filePin `json:"items"`
-	}{}
+	var shown fileKeys
 	for _, file := range files {
 		data, err := os.ReadFile(file)
 		if err != nil {

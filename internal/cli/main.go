@@ -20,6 +20,8 @@ type app struct {
 	stdin          io.Reader
 	stdout, stderr io.Writer
 	options        options
+	// command is the path of the one that runs.
+	command string
 }
 
 // options are the flags that every command has.
@@ -76,6 +78,7 @@ differ is always on display.`,
 		SilenceErrors: true,
 		SilenceUsage:  true,
 		PersistentPreRunE: func(cmd *cobra.Command, _ []string) error {
+			a.command = cmd.CommandPath()
 			a.options.fromEnvironment(cmd.Root().PersistentFlags())
 			formats := formatsOf(cmd)
 			if slices.Equal(formats, []string{formatText}) && len(a.options.output) > 0 {

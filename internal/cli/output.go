@@ -138,9 +138,13 @@ func (a *app) text() bool {
 	return false
 }
 
+// observeShown is told of what commands show: tests hold it to what Outputs lists.
+var observeShown = func(_ string, _ any) {}
+
 // show writes a value in every format that was asked for. Text is what the
 // function writes; cells that it separates by tabs are aligned.
 func (a *app) show(value any, text func(io.Writer)) error {
+	observeShown(a.command, value)
 	for _, t := range a.options.targets() {
 		var b bytes.Buffer
 		err := encode(&b, t.format, value, text)

@@ -20,7 +20,8 @@ type created struct {
 	// chart. None for a hub that no controller would connect to; Note says then
 	// what to do.
 	Install []string `json:"install"`
-	Note    string   `json:"note,omitempty"`
+	// Note says what to do where there are no commands.
+	Note string `json:"note,omitempty"`
 	// helm says that there is a chart, pinned that the hub is trusted by its pin
 	// alone, of which Helm knows nothing.
 	helm, pinned bool

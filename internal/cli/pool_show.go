@@ -17,7 +17,9 @@ import (
 // shownPool is what `pool show` shows as JSON or YAML.
 type shownPool struct {
 	hubv1.Pool
-	RunnerList  []hubv1.PoolRunner `json:"runnerList"`
+	// RunnerList are the runners that are not retired.
+	RunnerList []hubv1.PoolRunner `json:"runnerList"`
+	// Credentials are the live ones, without their secrets.
 	Credentials []hubv1.Credential `json:"credentials"`
 	// Hub is the hub's own build, which controllers are compared with.
 	Hub string `json:"hub,omitempty"`
@@ -27,8 +29,10 @@ type shownPool struct {
 
 // upgrade brings one controller to the hub's build.
 type upgrade struct {
+	// Controller is the name of the process.
 	Controller string `json:"controller"`
-	Build      string `json:"build"`
+	// Build that it is of.
+	Build string `json:"build"`
 	// Command is empty where the hub serves no chart.
 	Command string `json:"command,omitempty"`
 }

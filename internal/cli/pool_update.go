@@ -149,14 +149,17 @@ func contested(was, now hubv1.PoolDefinition, request hubv1.UpdatePoolRequest) [
 	return fields
 }
 
+// updatedPool is what `pool update` shows.
+type updatedPool struct {
+	hubv1.Pool
+	// Cluster is the command that changes the maximum in the cluster, where Helm
+	// may have installed the pool there.
+	Cluster string `json:"cluster,omitempty"`
+}
+
 // showUpdated shows the pool, and how the cluster's maximum follows the hub's.
 func (a *app) showUpdated(cmd *cobra.Command, hub *hubclient.Client, pool hubv1.Pool, request hubv1.UpdatePoolRequest) error {
-	shown := struct {
-		hubv1.Pool
-		// Cluster is the command that changes the maximum in the cluster, where Helm
-		// may have installed the pool there.
-		Cluster string `json:"cluster,omitempty"`
-	}{Pool: pool}
+	shown := updatedPool{Pool: pool}
 	if request.MaxRunners != nil {
 		seen, err := a.hubSeen(cmd, hub)
 		if err != nil {

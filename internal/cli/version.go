@@ -18,8 +18,10 @@ type build struct {
 	// Version is the release, or "edge-" and the commit for another build.
 	Version string `json:"version"`
 	// Commit is the full revision, with "+changes" where the tree had some.
-	Commit   string `json:"commit,omitempty"`
-	Go       string `json:"go"`
+	Commit string `json:"commit,omitempty"`
+	// Go that it was compiled with.
+	Go string `json:"go"`
+	// Platform that it runs on, as OS/ARCHITECTURE.
 	Platform string `json:"platform"`
 }
 

@@ -36,6 +36,7 @@ type Report struct {
 
 // RootReport is one kustomization root, or one path that was asked for.
 type RootReport struct {
+	// Path of the root, relative to the repository.
 	Path string `json:"path"`
 	// Documents, Judged and Pools count as those of a Report do.
 	Documents int `json:"documents"`

@@ -99,15 +99,17 @@ type PoolDrift struct {
 	Cluster string `json:"cluster,omitempty"`
 	// AppliedBy is what applies the cluster's half in place of a PoolSync, as "KIND
 	// NAMESPACE/NAME", and Revision what that has applied, as its status has it.
-	AppliedBy string       `json:"appliedBy,omitempty"`
-	Revision  string       `json:"revision,omitempty"`
-	Fields    []FieldDrift `json:"fields"`
+	AppliedBy string `json:"appliedBy,omitempty"`
+	Revision  string `json:"revision,omitempty"`
+	// Fields that differ; none: the surfaces agree.
+	Fields []FieldDrift `json:"fields"`
 }
 
 // FieldDrift is one field on which two surfaces disagree.
 type FieldDrift struct {
-	// Surface is one of the Surface… constants.
-	Surface   string `json:"surface"`
+	// Surface is git-cluster, git-hub or hub-cluster.
+	Surface string `json:"surface"`
+	// Kind, Namespace and Name of the object.
 	Kind      string `json:"kind"`
 	Namespace string `json:"namespace,omitempty"`
 	Name      string `json:"name"`
@@ -117,13 +119,15 @@ type FieldDrift struct {
 	Git     any `json:"git"`
 	Hub     any `json:"hub"`
 	Cluster any `json:"cluster"`
-	// Cause is one of v1alpha1's Drift… constants, or of this package's Cause…
+	// Cause says what made the difference, as a Drift… constant of v1alpha1 or a
+	// Cause… of this package does: ClusterEdited, for one.
 	Cause string `json:"cause"`
 	// Manager wrote the value that differs, where that is known.
 	Manager string `json:"manager,omitempty"`
 	// Since is when the difference began, where that is known.
 	Since *time.Time `json:"since,omitempty"`
-	// Outcome is one of v1alpha1's Outcome… constants, and Message says why.
+	// Outcome says what becomes of it, as an Outcome… of v1alpha1 does (Corrected, for
+	// one), and Message why.
 	Outcome string `json:"outcome"`
 	Message string `json:"message"`
 }

@@ -35,13 +35,15 @@ type government struct {
 // Suppressed is a finding that the repository bears.
 type Suppressed struct {
 	schemas.Problem
+	// Ignored says by whose word.
 	Ignored Ignored `json:"ignored"`
 }
 
 // Ignored says by whose word.
 type Ignored struct {
 	// By is "comment" or "config".
-	By     string `json:"by"`
+	By string `json:"by"`
+	// Reason that was given.
 	Reason string `json:"reason"`
 	// File and Line are where it stands.
 	File string `json:"file"`

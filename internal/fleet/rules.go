@@ -60,11 +60,14 @@ const (
 
 // Rule says how much a broken rule weighs and what to do about it.
 type Rule struct {
-	ID       string           `json:"id"`
+	// ID of the rule.
+	ID string `json:"id"`
+	// Severity that its problems have.
 	Severity schemas.Severity `json:"severity"`
 	// Meaning is a sentence that holds when the rule is broken.
 	Meaning string `json:"meaning"`
-	Remedy  string `json:"remedy"`
+	// Remedy says what to do.
+	Remedy string `json:"remedy"`
 	// Fixed rules are the verdict of whoever applies the document: an API server,
 	// the hub, kustomize. A repository can neither ignore them nor give them
 	// another severity.

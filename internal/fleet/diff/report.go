@@ -42,15 +42,20 @@ func FailOns() []FailOn { return []FailOn{FailOnAny, FailOnDestructive, FailOnNo
 
 // Report is what a change does. It is read by programs; keys are stable.
 type Report struct {
+	// Verdict is same, differs or unanswered.
 	Verdict Verdict `json:"verdict"`
 	// OK says that nothing was found to fail on and nothing is left unanswered.
-	OK      bool   `json:"ok"`
-	FailOn  FailOn `json:"failOn"`
+	OK bool `json:"ok"`
+	// FailOn is what the answer was to fail on.
+	FailOn FailOn `json:"failOn"`
+	// Summary is the answer on one line.
 	Summary string `json:"summary"`
 	// Reason is why there is no answer at all.
-	Reason string   `json:"reason,omitempty"`
-	Base   Revision `json:"base"`
-	Counts Counts   `json:"counts"`
+	Reason string `json:"reason,omitempty"`
+	// Base is what the work tree is compared with.
+	Base Revision `json:"base"`
+	// Counts of roots, and of objects by change and by class.
+	Counts Counts `json:"counts"`
 	// Overlays of either revision, by path.
 	Overlays []Overlay `json:"overlays"`
 	// Notes say what could not be found out, and what to know.
@@ -70,16 +75,18 @@ type Revision struct {
 
 // Counts of a report.
 type Counts struct {
-	// Overlays, and those of them that differ or could not be compared.
+	// Overlays are all roots; Differ counts those that differ, and Failed those that
+	// could not be compared.
 	Overlays int `json:"overlays"`
 	Differ   int `json:"differ"`
 	Failed   int `json:"failed"`
-	// Objects by what happens to them.
+	// Objects that are Added, Removed, Renamed and Changed.
 	Added   int `json:"added"`
 	Removed int `json:"removed"`
 	Renamed int `json:"renamed"`
 	Changed int `json:"changed"`
-	// Classes of the objects' changes, each object once, by its gravest.
+	// Objects by the gravest class of what changes in each: Destructive, Lower, Raise
+	// or Neutral.
 	Destructive int `json:"destructive"`
 	Lower       int `json:"lower"`
 	Raise       int `json:"raise"`
@@ -88,6 +95,7 @@ type Counts struct {
 
 // Overlay is one path that is rendered by itself.
 type Overlay struct {
+	// Path of the root, relative to the repository.
 	Path string `json:"path"`
 	// From is the path that it had in the base, where what applies it has another
 	// one now.
@@ -141,6 +149,7 @@ const (
 
 // Object is one object that differs.
 type Object struct {
+	// Kind, Namespace and Name of the object.
 	Kind      string `json:"kind"`
 	Namespace string `json:"namespace,omitempty"`
 	Name      string `json:"name"`
@@ -170,8 +179,9 @@ type Field struct {
 	Path string `json:"path"`
 	// From and To are the values, null where absent; "[not shown]" stands for
 	// those of a field that may hold a secret, or that the kind does not have.
-	From  any   `json:"from"`
-	To    any   `json:"to"`
+	From any `json:"from"`
+	To   any `json:"to"`
+	// Class of the change.
 	Class Class `json:"class"`
 }
 

@@ -70,18 +70,21 @@ func Render(format Format, result *Result, options Options) ([]byte, error) {
 	return render(result, options)
 }
 
-// report is what programs read. Keys are stable.
-type report struct {
-	OK      bool    `json:"ok"`
+// Document is the report as programs read it. Keys are stable.
+type Document struct {
+	// OK is whether nothing is wrong.
+	OK bool `json:"ok"`
+	// Verdict is sound, unsound or unanswered.
 	Verdict Verdict `json:"verdict"`
-	Summary string  `json:"summary"`
+	// Summary is the answer on one line.
+	Summary string `json:"summary"`
 	// Reason is why something was not checked.
 	Reason string `json:"reason,omitempty"`
 	*fleet.Report
 }
 
-func (r *Result) report() report {
-	return report{OK: r.Verdict == Sound, Verdict: r.Verdict, Summary: r.Summary(), Reason: r.reason(), Report: r.Report}
+func (r *Result) report() Document {
+	return Document{OK: r.Verdict == Sound, Verdict: r.Verdict, Summary: r.Summary(), Reason: r.reason(), Report: r.Report}
 }
 
 func jsonReport(result *Result, _ Options) ([]byte, error) { return indented(result.report()) }
