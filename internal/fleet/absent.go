@@ -28,13 +28,26 @@ func (c *checker) absentPaths(b *builder) {
 	// here: source → it has a path that is in this repository.
 	here, any := map[string]bool{}, false
 	absent := map[*facts]error{}
+	var empty []*facts
 	for _, f := range syncs {
-		_, err := b.root.Stat(f.sync.path)
+		info, err := b.root.Stat(f.sync.path)
 		if err == nil {
 			here[f.sync.source], any = true, true
+			if b.whole && !f.sync.flux && info.IsDir() && !b.hasFiles(root{path: f.sync.path, applied: true}) {
+				empty = append(empty, f)
+			}
 			continue
 		}
 		absent[f] = err
+	}
+	tell := func(f *facts, rule, message string) {
+		if f.subject == noSubject {
+			f.subject = c.objectSubject(noRoot, f)
+		}
+		c.find(f.subject, f.problem(rule, "spec.path", f.sync.path+": "+message))
+	}
+	for _, f := range empty {
+		tell(f, RuleEmptyRoot, "there is no YAML in it")
 	}
 	if len(absent) == 0 {
 		return
@@ -49,10 +62,7 @@ func (c *checker) absentPaths(b *builder) {
 			ours = remotes[RepositoryOf(f.sync.url)]
 		}
 		if ours {
-			if f.subject == noSubject {
-				f.subject = c.objectSubject(noRoot, f)
-			}
-			c.find(f.subject, f.problem(RulePathNotFound, "spec.path", fmt.Sprintf("%s: %s", f.sync.path, pathReason(err))))
+			tell(f, RulePathNotFound, pathReason(err).Error())
 		}
 	}
 }
@@ -132,6 +142,9 @@ func RepositoryOf(raw string) string {
 		host, name = u.Hostname(), u.Path
 	} else if match := shortAddress.FindStringSubmatch(raw); match != nil {
 		host, name = match[1], match[2]
+		if plain, err := url.PathUnescape(name); err == nil {
+			name = plain
+		}
 	}
 	return strings.ToLower(host + path.Clean("/"+strings.TrimSuffix(strings.TrimRight(name, "/"), ".git")))
 }

@@ -12,6 +12,7 @@ import (
 
 	"github.com/gobwas/glob"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"sigs.k8s.io/kustomize/api/konfig"
 
 	"cloop.dev/cloop/internal/printable"
 	"cloop.dev/cloop/schemas"
@@ -165,6 +166,21 @@ func (d *argoDirectory) has(dir, file string) bool {
 	return (d.include == "" || matches(d.include)) && (d.exclude == "" || !matches(d.exclude))
 }
 
+// reaches says whether a root or file is read as a part of a directory: one file by
+// itself, or a directory all below which is.
+func (d *argoDirectory) reaches(dir, name string) bool {
+	if !strings.HasPrefix(name, dir+"/") && dir != "." {
+		return false
+	}
+	if d.reads(name) {
+		return (d.recurse || path.Dir(name) == dir) && d.has(dir, name)
+	}
+	return d.whole()
+}
+
+// whole says whether all that lies below is read.
+func (d *argoDirectory) whole() bool { return d.recurse && d.include == "" && d.exclude == "" }
+
 // takes says whether a file is taken for documents: Argo CD passes over YAML that looks
 // like none.
 func (d *argoDirectory) takes(data []byte) bool {
@@ -173,6 +189,9 @@ func (d *argoDirectory) takes(data []byte) bool {
 
 // reads says whether a file is of a kind that may have documents.
 func (d *argoDirectory) reads(file string) bool {
+	if d != nil && slices.Contains(konfig.RecognizedKustomizationFileNames(), path.Base(file)) {
+		return false
+	}
 	return isYAML(file) || d != nil && strings.EqualFold(path.Ext(file), ".json")
 }
 

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 
+	"cloop.dev/cloop/internal/fleet/policy"
 	"cloop.dev/cloop/schemas"
 )
 
@@ -28,7 +29,15 @@ func (b *builder) bearOthers(ctx context.Context, at string, who applicant, out 
 	if !sure && !slices.ContainsFunc(out.problems, remote) {
 		return nil
 	}
-	if b.mayBeOurs(root{path: at, kustomization: s.kustomizations[at]}) || who == anybody && !s.oursApart(path.Dir(at)) {
+	if b.mayBeOurs(root{path: at, kustomization: s.kustomizations[at]}) {
+		return nil
+	}
+	if who == anybody && !s.oursApart(path.Dir(at)) {
+		for i := range out.problems {
+			if p := &out.problems[i]; remote(*p) {
+				p.Hint += "; if it is another team's, leave it out by `exclude` in " + policy.ConfigFile
+			}
+		}
 		return nil
 	}
 	for i := range out.problems {

@@ -177,7 +177,7 @@ func (c *checker) omit(b *builder, at root, v variant) bool {
 
 func (c *checker) kustomized(at root, v variant, out *rendering) {
 	r := c.begin(at.name(v), v.variables)
-	r.path, r.by, r.together, r.applicant = at.path, v.by, true, c.applicantOf(at.path)
+	r.path, r.by, r.in, r.together, r.applicant = at.path, v.by, v.in, true, c.applicantOf(at.path)
 	r.rendering(out)
 	r.end()
 }
@@ -194,8 +194,8 @@ func (c *checker) applicantOf(root string) applicant {
 
 func (c *checker) plainRoot(ctx context.Context, b *builder, at root, v variant) error {
 	r := c.begin(at.name(v), v.variables)
-	r.path, r.by, r.together, r.applicant = at.path, v.by, at.applied, c.applicantOf(at.path)
-	r.decided = v != (variant{})
+	r.path, r.by, r.in, r.together, r.applicant = at.path, v.by, v.in, at.applied, c.applicantOf(at.path)
+	r.decided, r.loose = v != (variant{}), at.loose
 	if err := r.plain(ctx, b, at); err != nil {
 		return err
 	}
@@ -208,12 +208,14 @@ type rootChecker struct {
 	*checker
 	report RootReport
 	// path is the root's, and by the object that applies it, where that makes a
-	// difference.
-	path, by string
+	// difference; in is the root or plain file that defines that.
+	path, by, in string
 	// together: one cluster gets the whole of it. A plain directory that nothing
 	// applies may be a collection for several.
 	together bool
-	before   int
+	// loose: see root.
+	loose  bool
+	before int
 	// variables of the root; decided says that they were looked for.
 	variables *Variables
 	decided   bool

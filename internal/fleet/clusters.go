@@ -37,7 +37,7 @@ func byCluster(syncs []*facts) (divided [][]*facts) {
 	return divided
 }
 
-// looseSyncs are the PoolSyncs and Kustomizations of Flux in files that no root has,
+// looseSyncs are the PoolSyncs and Kustomizations of Flux in files that nothing applies,
 // as clusters/NAME has them where Flux was set up by something else than files of the
 // repository.
 func (c *checker) looseSyncs() (loose []*facts) {

@@ -151,5 +151,8 @@ func (c *checker) hintElsewhere() {
 		}
 		a := &(*c.appliers)[at]
 		f.problem.Hint += fmt.Sprintf("; %s in %s applies %s of another repository, %s", a.name, a.in, a.path, cmp.Or(a.reads, "which its source names"))
+		if a.reads != "" {
+			f.problem.Hint += ": if this is a fork of it or it has another name now, `git remote add upstream` with that address says so"
+		}
 	}
 }

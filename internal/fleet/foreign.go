@@ -70,6 +70,9 @@ const (
 	kindApplication   = "Application"
 )
 
+// kindApplicationSet makes Applications.
+const kindApplicationSet = "ApplicationSet"
+
 // argoNamespace is where Argo CD is unless an Application says that it is elsewhere.
 const argoNamespace = "argocd"
 
@@ -173,17 +176,53 @@ func ReadyOf(obj *unstructured.Unstructured) metav1.Condition {
 	return metav1.Condition{Type: v1alpha1.ConditionReady, Status: metav1.ConditionUnknown}
 }
 
-// TakesAlong says whether what a Kustomization of Flux or an Application of Argo CD has
-// applied goes with it.
+// TakesAlong says whether what a Kustomization of Flux, an Application of Argo CD or the
+// Applications of an ApplicationSet have applied goes with it.
 func TakesAlong(obj *unstructured.Unstructured) bool {
+	argo := obj.GroupVersionKind().Group == argoGroup
 	switch {
 	case isFlux(obj):
+		// https://fluxcd.io/flux/components/kustomize/kustomizations/#deletion-policy
+		switch textAt(obj, "spec", "deletionPolicy") {
+		case "Orphan":
+			return false
+		case "Delete", "WaitForTermination":
+			return true
+		}
 		prune, _, _ := unstructured.NestedBool(obj.Object, "spec", "prune")
 		return prune
-	case obj.GroupVersionKind().Group == argoGroup && obj.GetKind() == kindApplication:
-		return slices.ContainsFunc(obj.GetFinalizers(), func(name string) bool { return strings.HasPrefix(name, "resources-finalizer.argocd.argoproj.io") })
+	case argo && obj.GetKind() == kindApplication:
+		return takesResources(obj.GetFinalizers())
+	case argo && obj.GetKind() == kindApplicationSet:
+		// Argo CD gives an Application of a set the finalizer unless the set says
+		// otherwise, or its template has some already:
+		// https://argo-cd.readthedocs.io/en/stable/operator-manual/applicationset/Application-Deletion/
+		if finalizers, _, _ := unstructured.NestedStringSlice(obj.Object, "spec", "template", "metadata", "finalizers"); len(finalizers) > 0 {
+			return takesResources(finalizers)
+		}
+		preserve, _, _ := unstructured.NestedBool(obj.Object, "spec", "syncPolicy", "preserveResourcesOnDeletion")
+		return !preserve
 	}
 	return false
+}
+
+// takesResources says whether an Application with some finalizers takes along what it has
+// applied.
+func takesResources(finalizers []string) bool {
+	return slices.ContainsFunc(finalizers, func(name string) bool { return strings.HasPrefix(name, "resources-finalizer.argocd.argoproj.io") })
+}
+
+// Unpruned says whether Flux or Argo CD leave an object where it is that Git does not have
+// any more, since the object says so itself.
+func Unpruned(obj *unstructured.Unstructured) bool {
+	for _, said := range []map[string]string{obj.GetLabels(), obj.GetAnnotations()} {
+		if said[fluxGroup+"/prune"] == "disabled" {
+			return true
+		}
+	}
+	return slices.ContainsFunc(strings.Split(obj.GetAnnotations()["argocd.argoproj.io/sync-options"], ","), func(option string) bool {
+		return strings.TrimSpace(option) == "Prune=false"
+	})
 }
 
 // fluxSubstitution is what a Kustomization replaces variables by.

@@ -118,7 +118,7 @@ func (r *rootChecker) judgeOwn(o *renderedObject, f *facts) (cost policy.Cost) {
 	}
 	in := policy.Input{Object: r.defaulted(o.Object), Root: r.path}
 	if own.rules.Changes() {
-		if old := own.base.find(own.ctx, r.path, f.identity); old != nil {
+		if old := own.base.find(own.ctx, r.path, r.by, r.in, f.identity); old != nil {
 			in.Old = r.defaulted(old)
 		}
 	}
@@ -151,60 +151,71 @@ func (c *checker) defaulted(object *unstructured.Unstructured) *unstructured.Uns
 type baseline struct {
 	mu       sync.Mutex // guards what follows; a renderer is used by one at a time
 	renderer *Renderer
-	// roots: path → identity → object.
-	roots map[string]map[string]*unstructured.Unstructured
+	// roots: path, and what applies it → identity → object.
+	roots map[way]map[string]*unstructured.Unstructured
 	// before and now are the roots of the base and of what is checked.
 	before []string
 	now    map[string]bool
 }
 
-// find returns what an object was; nil: it is new, or nothing is known. A root
-// that cannot be rendered at the base had nothing. One that is new may be another one
-// that is gone, under another name.
-func (b *baseline) find(ctx context.Context, root, identity string) *unstructured.Unstructured {
+// find returns what an object was in a root, as one object applies that; nil: it is new,
+// or nothing is known. A root that cannot be rendered at the base had nothing. One that is
+// new may be another one that is gone, under another name.
+func (b *baseline) find(ctx context.Context, root, by, in, identity string) *unstructured.Unstructured {
 	if b == nil || b.renderer == nil {
 		return nil
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.roots == nil {
-		b.roots = map[string]map[string]*unstructured.Unstructured{}
+		b.roots = map[way]map[string]*unstructured.Unstructured{}
 		var err error
 		if b.before, err = b.renderer.Roots(ctx); err != nil {
 			return nil
 		}
 	}
 	if slices.Contains(b.before, root) || b.now == nil {
-		return b.of(ctx, root)[identity]
+		return b.of(ctx, root, by, in)[identity]
 	}
 	for _, was := range b.before {
 		if b.now[was] {
 			continue
 		}
-		if object := b.of(ctx, was)[identity]; object != nil {
+		if object := b.of(ctx, was, by, in)[identity]; object != nil {
 			return object
 		}
 	}
 	return nil
 }
 
-// of are the objects of a root at the base.
-func (b *baseline) of(ctx context.Context, root string) map[string]*unstructured.Unstructured {
-	objects, known := b.roots[root]
-	if !known {
-		objects = b.render(ctx, root)
-		b.roots[root] = objects
-	}
-	return objects
-}
-
-func (b *baseline) render(ctx context.Context, root string) map[string]*unstructured.Unstructured {
+// of are the objects of a root at the base, as one object applies it: the one that the
+// same root or file defines, else one of its name, else whatever does.
+func (b *baseline) of(ctx context.Context, root, by, in string) map[string]*unstructured.Unstructured {
 	ways, err := b.renderer.Ways(ctx, root)
 	if err != nil {
 		return nil
 	}
-	// Of several ways in which the root is applied the first stands for all.
-	all, err := b.renderer.Render(ctx, root, ways[:1])
+	at := 0
+	for _, same := range []func(Way) bool{
+		func(w Way) bool { return w.By == by && w.In == in },
+		func(w Way) bool { return w.By == by },
+	} {
+		if found := slices.IndexFunc(ways, same); found >= 0 {
+			at = found
+			break
+		}
+	}
+	key := way{root, ways[at].By, ways[at].In}
+	objects, known := b.roots[key]
+	if !known {
+		objects = b.render(ctx, root, ways[at:at+1])
+		b.roots[key] = objects
+	}
+	return objects
+}
+
+func (b *baseline) render(ctx context.Context, root string, one []Way) map[string]*unstructured.Unstructured {
+	all, err := b.renderer.Render(ctx, root, one)
 	if err != nil {
 		return nil
 	}

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"maps"
 	"slices"
 	"strings"
 	"syscall"
@@ -87,6 +88,10 @@ func TestRulesAreTurnedOff(t *testing.T) {
 			[]string{"ignored maximum-above-hub clusters/eu/kustomization.yaml:5 by comment at clusters/eu/kustomization.yaml:7: the hub follows"}},
 		"behind the value of an operation in a file": {map[string]string{"clusters/eu/kustomization.yaml": "resources: [../../pools/base]\npatches:\n- target: {kind: ExecutorPool}\n  path: larger.yaml\n", "clusters/eu/larger.yaml": "- op: replace\n  path: /spec/maxRunners\n  value: 40 # cloop:ignore maximum-above-hub the hub follows\n"}, nil,
 			[]string{"ignored maximum-above-hub clusters/eu/larger.yaml:1 by comment at clusters/eu/larger.yaml:3: the hub follows"}},
+		"in what Flux patches": {map[string]string{"clusters/eu/kustomization.yaml": "resources: [../../pools/base]\n", "flux/eu.yaml": kustomizationOf("eu", "./clusters/eu", "  patches:\n  - target: {kind: ExecutorPool}\n    patch: |-\n      - op: replace\n        path: /spec/maxRunners\n        value: 40 # cloop:ignore maximum-above-hub the hub follows\n")}, nil,
+			[]string{"ignored maximum-above-hub flux/eu.yaml:10 by comment at flux/eu.yaml:12: the hub follows"}},
+		"in what Argo CD patches": {map[string]string{"clusters/eu/kustomization.yaml": "resources: [../../pools/base]\n", "argo/eu.yaml": "apiVersion: argoproj.io/v1alpha1\nkind: Application\nmetadata: {name: eu, namespace: argocd}\nspec:\n  sources:\n  - repoURL: https://git.example.com/fleet.git\n    path: clusters/eu\n    kustomize:\n      patches:\n      - target: {kind: ExecutorPool}\n        patch: |-\n          - op: replace\n            path: /spec/maxRunners\n            value: 40 # cloop:ignore maximum-above-hub the hub follows\n"}, nil,
+			[]string{"ignored maximum-above-hub argo/eu.yaml:12 by comment at argo/eu.yaml:14: the hub follows"}},
 		"by the configuration": {map[string]string{"clusters/eu/larger.yaml": aboveHub(""), ".cloop/config.yaml": ignoreAboveHub}, nil,
 			[]string{"ignored " + above + " by config at .cloop/config.yaml:2: the hub follows"}},
 		"by both, and both are used": {map[string]string{"clusters/eu/larger.yaml": aboveHub(" # cloop:ignore maximum-above-hub x"), ".cloop/config.yaml": ignoreAboveHub}, nil,
@@ -283,6 +288,40 @@ func TestVerdictsOfTheServerAreFixed(t *testing.T) {
 	for _, id := range []string{schemas.RuleSyntax, schemas.RuleSchema, schemas.RuleCEL, schemas.RuleMetadata, schemas.RuleUnknownField, schemas.RuleUnknownKind, schemas.RuleTypeMeta, schemas.RuleDuplicateKey, fleet.RuleBuild, fleet.RuleDuplicateObject, fleet.RuleDuplicateHubPool} {
 		if !fixed[id] {
 			t.Errorf("%s is not fixed", id)
+		}
+	}
+}
+
+// A pool is compared with what it was in the same cluster.
+func TestOwnRulesOnChangesOfOneOfSeveral(t *testing.T) {
+	flux := func(most string) string {
+		return kustomizationOf("pools", "./pools", "  postBuild: {substitute: {MAX: \""+most+"\"}}\n")
+	}
+	files := map[string]string{".cloop/rules.cue": growing, "hub/gpu.yaml": strings.Replace(hubPool, "4", "99", 1),
+		"pools/gpu.yaml":       strings.Replace(basePool, "maxRunners: 4", "maxRunners: ${MAX}", 1),
+		"clusters/eu/all.yaml": flux("3"), "clusters/us/all.yaml": flux("30")}
+	base := repo(t, files)
+	for name, test := range map[string]struct {
+		files map[string]string
+		want  int
+	}{
+		"nothing":               {nil, 0},
+		"a little":              {map[string]string{"clusters/us/all.yaml": flux("40")}, 0},
+		"too much in one":       {map[string]string{"clusters/us/all.yaml": flux("80")}, 1},
+		"too much in another":   {map[string]string{"clusters/eu/all.yaml": flux("30")}, 1},
+		"a cluster that is new": {map[string]string{"clusters/us/all.yaml": "", "clusters/jp/all.yaml": flux("3")}, 0},
+	} {
+		before, err := fleet.NewRenderer(base, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		report, err := fleet.Checking{Validator: validator(t), Base: before}.Check(t.Context(), repo(t, with(maps.Clone(files), test.files)))
+		before.Close()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if len(report.Problems) != test.want {
+			t.Errorf("%s: %d problems, want %d: %v", name, len(report.Problems), test.want, report.Problems)
 		}
 	}
 }

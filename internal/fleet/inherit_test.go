@@ -105,13 +105,13 @@ func TestAnAppliersParentsCount(t *testing.T) {
 func TestSyncsThatApplyEachOther(t *testing.T) {
 	var many strings.Builder
 	for _, name := range []string{"a", "b", "c", "d", "e"} {
-		many.WriteString(kustomizationOf(name, "./syncs", "  postBuild: {substitute: {X: \"${X}"+name+"\", MAX: \"${X}${X}\"}}\n") + "---\n")
+		many.WriteString(kustomizationOf(name, "./syncs", "  postBuild: {substitute: {X: \"${X:=}"+name+"\", MAX: \"${X:=}${X:=}\"}}\n") + "---\n")
 	}
 	report := check(t, map[string]string{"syncs/k.yaml": many.String(), "pools/gpu.yaml": basePool})
 	if got := places(report); !slices.Equal(got, []string{"too-large syncs/k.yaml:1:1"}) || !strings.Contains(report.Problems[0].Message, "syncs that apply each other make more than 2005 of themselves") {
 		t.Errorf("%v", report.Problems)
 	}
-	double := "  postBuild: {substitute: {X: \"${X}${X}${X}${X}\"}}\n"
+	double := "  postBuild: {substitute: {X: \"x${X:=}${X:=}${X:=}${X:=}\"}}\n"
 	if report := check(t, map[string]string{"syncs/k.yaml": kustomizationOf("a", "./syncs", double), "pools/gpu.yaml": basePool}); len(report.Problems) > 0 {
 		t.Errorf("%v", report.Problems)
 	}
@@ -159,7 +159,7 @@ func TestAnApplierOfAnotherRepository(t *testing.T) {
 		})
 	}
 	report := check(t, files(map[string]string{"syncs/b.yaml": team, "more/s.yaml": source("team", "https://git.example.com/team.git")}))
-	if len(report.Problems) != 1 || !strings.HasSuffix(report.Problems[0].Hint, "; Kustomization flux-system/team in syncs/b.yaml applies pools of another repository, https://git.example.com/team.git") {
+	if len(report.Problems) != 1 || !strings.HasSuffix(report.Problems[0].Hint, "; Kustomization flux-system/team in syncs/b.yaml applies pools of another repository, https://git.example.com/team.git: if this is a fork of it or it has another name now, `git remote add upstream` with that address says so") {
 		t.Errorf("%+v", report.Problems)
 	}
 }
@@ -190,8 +190,14 @@ func TestWhatAnApplicationApplies(t *testing.T) {
 		"overlays below":          {"", map[string]string{"apps/eu/app.yaml": "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: a}\n", "apps/eu/a/gpu.yaml": wrong, "apps/eu/a/kustomization.yaml": "resources: [gpu.yaml]\n"}, []string{"schema apps/eu/a/gpu.yaml:10:3 spec.maxRunners"}},
 		"a file of JSON":          {"", map[string]string{"apps/eu/gpu.json": `{"apiVersion": "cloop.dev/v1alpha1", "kind": "ExecutorPool", "metadata": {"name": "gpu"}, "spec": {"hubURL": "https://cloop.example.com", "poolCredentialSecretRef": {"name": "a"}, "maxRunners": "lots"}}`}, []string{"schema apps/eu/gpu.json:1:181 spec.maxRunners"}},
 		"a kind that is misspelt": {"", map[string]string{"apps/eu/gpu.yaml": strings.Replace(basePool, "kind:", "kid:", 1)}, []string{"type-meta apps/eu/gpu.yaml:2:1 kind"}},
-		"jsonnet alone":           {"", map[string]string{"apps/eu/a.jsonnet": "{}\n"}, nil},
-		"a patch in a file":       {"    kustomize:\n      patches:\n      - path: more.yaml\n        target: {kind: ExecutorPool}\n", with(overlay("gpu"), map[string]string{"apps/eu/more.yaml": "- {op: replace, path: /spec/maxRunners, value: lots}\n"}), []string{"schema apps/eu/more.yaml:1:3 spec.maxRunners"}},
+		"an app of apps, which takes no overlay below": {"    directory: {recurse: true, include: '*/app.yaml'}\n", map[string]string{
+			"apps/eu/gpu/app.yaml":      strings.NewReplacer("name: eu", "name: gpu", "apps/eu", "apps/eu/gpu/overlay").Replace(application("")),
+			"apps/eu/gpu/base/gpu.yaml": wrong, "apps/eu/gpu/base/kustomization.yaml": "resources: [gpu.yaml]\n",
+			"apps/eu/gpu/overlay/kustomization.yaml": "resources: [../base]\n"}, []string{"schema apps/eu/gpu/base/gpu.yaml:10:3 spec.maxRunners"}},
+		"files that are left to others": {"    directory: {recurse: true, exclude: 'other/*'}\n", map[string]string{"apps/eu/other/a.yaml": wrong, "apps/eu/more/b.yaml": strings.Replace(wrong, "name: other", "name: b", 1)},
+			[]string{"schema apps/eu/more/b.yaml:10:3 spec.maxRunners", "schema apps/eu/other/a.yaml:10:3 spec.maxRunners"}},
+		"jsonnet alone":     {"", map[string]string{"apps/eu/a.jsonnet": "{}\n"}, nil},
+		"a patch in a file": {"    kustomize:\n      patches:\n      - path: more.yaml\n        target: {kind: ExecutorPool}\n", with(overlay("gpu"), map[string]string{"apps/eu/more.yaml": "- {op: replace, path: /spec/maxRunners, value: lots}\n"}), []string{"schema apps/eu/more.yaml:1:3 spec.maxRunners"}},
 		"an ApplicationSet": {"", with(overlay("eu-gpu"), map[string]string{"sync.yaml": "apiVersion: argoproj.io/v1alpha1\nkind: ApplicationSet\nmetadata: {name: eu, namespace: argocd}\nspec:\n  generators: [{clusters: {}}]\n  template:\n    spec:\n      source:\n        repoURL: https://git.example.com/fleet.git\n        path: apps/eu\n        kustomize:\n          namePrefix: '{{.name}}-'\n"}),
 			[]string{"unrendered sync.yaml:12:11 spec.template.spec.source.kustomize.namePrefix"}},
 		"two that share a directory": {"    directory: {include: 'eu*'}\n", map[string]string{"apps/eu/eu.yaml": basePool, "apps/eu/us.yaml": strings.Replace(basePool, "maxRunners: 4", "maxRunners: lots", 1),

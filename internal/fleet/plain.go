@@ -100,7 +100,7 @@ func (b *builder) walk(ctx context.Context, at root, visit walker) error {
 		if entry.IsDir() {
 			return b.plainDirectory(at, file, entry, visit)
 		}
-		if file != at.path && (!at.directory.reads(file) || isHidden(file)) || !at.directory.has(at.path, file) {
+		if file != at.path && (!at.directory.reads(file) || isHidden(file)) || !at.directory.has(at.path, file) || at.readBy(file) {
 			return nil
 		}
 		if b.leavesOut(at, file) {
@@ -133,8 +133,8 @@ func (b *builder) plainDirectory(at root, dir string, entry fs.DirEntry, visit w
 		return fs.SkipDir // a Helm chart, which nothing applies as documents
 	}
 	kustomization, err := b.gate.kustomizationIn(dir)
-	if err != nil || kustomization == "" {
-		return err
+	if err != nil || kustomization == "" || at.directory != nil {
+		return err // Argo CD reads a directory as files alone
 	}
 	if err := visit.directory(dir, kustomization); err != nil {
 		return err
@@ -267,8 +267,9 @@ func (r *rootChecker) plain(ctx context.Context, b *builder, at root) error {
 	if err := end.ended(ctx, at.path, err); err != nil {
 		return err
 	}
-	// Argo CD may make something else than documents of what lies there.
-	r.report.found = at.directory != nil
+	// Argo CD may make something else than documents of what lies there; that a PoolSync
+	// gets nothing is told of it.
+	r.report.found = at.directory != nil || at.applied && b.whole
 	r.broken(end.problems)
 	r.lose(len(end.problems) > 0)
 	for _, part := range parts {

@@ -17,7 +17,7 @@ const (
 	RuleMissingReference = "missing-reference"
 	// RuleRemoteReference is an entry of a kustomization that is elsewhere.
 	RuleRemoteReference = "remote-reference"
-	// RuleEmptyRoot is a kustomization that renders nothing.
+	// RuleEmptyRoot is a kustomization, or a path of a PoolSync, that renders nothing.
 	RuleEmptyRoot = "empty-root"
 	// RuleTooLarge is a root beyond the bounds of what is rendered.
 	RuleTooLarge = "too-large"
@@ -85,12 +85,12 @@ var rules = map[string]Rule{
 		Remedy: "commit it, or remove the entry"},
 	RuleRemoteReference: {Severity: schemas.SeverityError, Fixed: true, Meaning: "A kustomization refers to something outside the repository.",
 		Remedy: "copy what it refers to into the repository, where it is reviewed"},
-	RuleEmptyRoot: {Severity: schemas.SeverityError, Fixed: true, Meaning: "A kustomization renders nothing. Hub and PoolSync take that for an accident and change nothing.",
+	RuleEmptyRoot: {Severity: schemas.SeverityError, Fixed: true, Meaning: "A kustomization, or the path of a PoolSync, renders nothing. Hub and PoolSync take that for an accident and change nothing.",
 		Remedy: "list its resources; to remove the last pool, revoke it at the hub and delete the PoolSync"},
 	RuleTooLarge: {Severity: schemas.SeverityError, Fixed: true, Meaning: "The root is larger or deeper than what is rendered.",
 		Remedy: "split it, or write it flatter"},
 	RuleUnresolvedVariable: {Severity: schemas.SeverityError, Fixed: true, Meaning: "A variable has neither a value nor a default. What it stands for cannot be checked, and no PoolSync applies it.",
-		Remedy: "set it in spec.substitute of the PoolSync that applies this, give --substitute FILE, or write ${NAME:=default}; $${NAME} is the text itself"},
+		Remedy: "set it in spec.substitute of the PoolSync, or spec.postBuild.substitute of the Kustomization, that applies this, give --substitute FILE, or write ${NAME:=default}; $${NAME} is the text itself"},
 	RuleSubstitution: {Severity: schemas.SeverityError, Fixed: true, Meaning: "The variables of an object cannot be replaced, or what they make of it is no object.",
 		Remedy: "write variables as ${NAME}, and $${NAME} for the text itself; the annotation cloop.dev/substitute: disabled leaves an object as it is"},
 	RuleKindNotApplied: {Severity: schemas.SeverityWarning, Meaning: "A PoolSync refuses an object of this kind.",

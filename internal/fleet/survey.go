@@ -73,14 +73,26 @@ type root struct {
 	directory        *argoDirectory
 	// leaves is what does not come to whoever applies it.
 	leaves withheld
-	// except are directories below that are roots of their own.
+	// except are directories below that are roots of their own, and read the roots of
+	// Argo CD that read files of this one.
 	except map[string]bool
+	read   []root
+	// loose: a file of what applies something, which nothing of the repository applies.
+	loose bool
+}
+
+// readBy says whether a file is read by a root of Argo CD's instead.
+func (r root) readBy(file string) bool {
+	return slices.ContainsFunc(r.read, func(other root) bool { return other.directory.reaches(other.path, file) })
 }
 
 // name is what a report calls a root that is applied in some way.
 func (r root) name(v variant) string {
-	if v.by == "" {
+	switch {
+	case v.by == "":
 		return r.path
+	case v.namesake:
+		return r.path + " (" + v.by + " in " + v.in + ")"
 	}
 	return r.path + " (" + v.by + ")"
 }
@@ -356,6 +368,7 @@ func (s *survey) roots(ctx context.Context, top string) ([]root, error) {
 			roots = append(roots, root{path: dir, kustomization: s.kustomizations[dir]})
 		}
 	}
+	roots = append(roots, s.circles(roots)...)
 	plain, err := s.plainRoots(ctx, top)
 	if err != nil {
 		return nil, err
@@ -364,6 +377,36 @@ func (s *survey) roots(ctx context.Context, top string) ([]root, error) {
 		roots = []root{{path: top, searched: true}}
 	}
 	return roots, nil
+}
+
+// circles are kustomizations that refer to each other in a circle, one of each that no
+// root has: kustomize says so of them.
+func (s *survey) circles(roots []root) (found []root) {
+	reached := map[string]bool{}
+	var reach func(dir string, reached map[string]bool)
+	reach = func(dir string, reached map[string]bool) {
+		for _, name := range s.refers[dir] {
+			if _, ok := s.kustomizations[name]; ok && !reached[name] {
+				reached[name] = true
+				reach(name, reached)
+			}
+		}
+	}
+	for _, r := range roots {
+		reached[r.path] = true
+		reach(r.path, reached)
+	}
+	for _, dir := range s.order {
+		if !s.referred[dir] || reached[dir] {
+			continue
+		}
+		own := map[string]bool{}
+		if reach(dir, own); own[dir] {
+			found = append(found, root{path: dir, kustomization: s.kustomizations[dir]})
+			maps.Copy(reached, own)
+		}
+	}
+	return found
 }
 
 // plainRoots are the directories without a kustomization that have a document of
@@ -486,7 +529,7 @@ func (b *builder) expand(ctx context.Context, paths []string) (roots []root, pro
 				return nil, nil, err
 			}
 			found = b.withoutLeft(b.appliedRoots(b.together(found, appliers, clean), appliers, clean), appliers)
-			if len(found) == 0 {
+			if found = b.applierFiles(found, appliers, clean); len(found) == 0 {
 				found = []root{{path: clean, searched: true}}
 			}
 			problems = append(problems, s.problems...)

@@ -100,7 +100,7 @@ func TestWhatGathersClustersIsNone(t *testing.T) {
 		"in the folder":               {with(map[string]string{"clusters/kustomization.yaml": "resources: [eu, us]\n"}, syncs), append(slices.Clone(both), "boot/eu: 1", "boot/us: 1")},
 		"two above each other":        {with(map[string]string{"clusters/kustomization.yaml": "resources: [eu, us]\n", "kustomization.yaml": "resources: [clusters, hub]\n"}, syncs), append(slices.Clone(both), "boot/eu: 1", "boot/us: 1")},
 		"applied by Flux": {map[string]string{"kustomization.yaml": "resources: [clusters/eu, clusters/us, hub]\n",
-			"flux.yaml": fmt.Sprintf(flux, "eu", "eu") + fmt.Sprintf(flux, "us", "us")}, both},
+			"flux.yaml": fmt.Sprintf(flux, "eu", "eu") + fmt.Sprintf(flux, "us", "us")}, append(slices.Clone(both), "flux.yaml: 2")},
 		"nobody is known": {map[string]string{"kustomization.yaml": "resources: [clusters/eu, clusters/us, hub]\n"}, both},
 		"is applied itself": {map[string]string{"clusters/kustomization.yaml": "resources: [eu, us]\n", "boot/sync.yaml": poolSync("all", "./clusters", ""),
 			"boot/eu.yaml": poolSync("eu", "./clusters/eu", ""), "boot/us.yaml": poolSync("us", "./clusters/us", "")}, []string{"clusters: 1 failed", "hub: 1", "boot: 3", "clusters/us: 1", "clusters/eu: 1"}},

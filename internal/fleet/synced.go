@@ -19,6 +19,8 @@ type synced struct {
 	flux bool
 	// here: it reads this repository for sure.
 	here bool
+	// root is that which has it.
+	root string
 	// path is cleaned, and relative to the repository's root.
 	path string
 	// source is equal for PoolSyncs that read one repository.
@@ -97,6 +99,9 @@ func (r *rootChecker) readsThis(sync *synced) (surely, maybe bool) {
 // they are of one cluster: of a root that is applied in several ways those of the
 // first. It keeps the objects of every root too, as far as a PoolSync applies them.
 func (r *rootChecker) keepSyncs() {
+	if r.loose {
+		return // see looseSyncs
+	}
 	var syncs, objects []*facts
 	for _, f := range r.seen {
 		maybe := false
@@ -116,8 +121,11 @@ func (r *rootChecker) keepSyncs() {
 	if r.applied == nil {
 		r.applied = map[way][]*facts{}
 	}
+	for _, f := range syncs {
+		f.sync.root = r.path
+	}
 	_, again := r.applied[way{path: r.path}]
-	r.applied[way{r.path, r.by}] = objects
+	r.applied[way{r.path, r.by, r.in}] = objects
 	if again {
 		return
 	}
@@ -130,13 +138,17 @@ func (r *rootChecker) keepSyncs() {
 	r.syncs = append(r.syncs, byCluster(syncs)...)
 }
 
-// way is a path, and the object that applies it; empty: whatever does.
-type way struct{ path, by string }
+// way is a path, and the object that applies it with the root or plain file that defines
+// that; empty: whatever does.
+type way struct{ path, by, in string }
 
-// appliedBy are the objects of a path as a sync applies them.
+// appliedBy are the objects of a path as a sync applies them: objects of several clusters
+// may have one name.
 func (c *checker) appliedBy(sync *facts) []*facts {
-	if objects, ok := c.applied[way{sync.sync.path, sync.object}]; ok {
-		return objects
+	for _, in := range []string{sync.sync.root, sync.file} {
+		if objects, ok := c.applied[way{sync.sync.path, sync.object, in}]; ok {
+			return objects
+		}
 	}
 	return c.applied[way{path: sync.sync.path}]
 }

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"path"
@@ -38,6 +39,9 @@ type applier struct {
 	directory    *argoDirectory
 	// leaves is what of the repository does not come to it.
 	leaves withheld
+	// kustomizations of the repository: directory → file. Argo CD builds none of those
+	// below a directory.
+	kustomizations map[string]string
 	// pathField is the field of an Application that has the path, and at where it is.
 	pathField string
 	at        placed
@@ -117,6 +121,9 @@ func (b *builder) plainPaths(found []applier) {
 		_, kustomization, err := b.under(a.leaves).find(a.path)
 		info, noFile := b.root.Stat(a.path)
 		a.plain = err == nil && kustomization == "" && noFile == nil && info.IsDir()
+		if b.surveyed != nil {
+			a.kustomizations = b.surveyed.kustomizations
+		}
 		if a.plain && a.argo() {
 			_, noChart := b.root.Stat(path.Join(a.path, "Chart.yaml"))
 			a.plain = !a.chart && noChart != nil
@@ -312,9 +319,29 @@ func (o *renderedObject) given(field []string, sync bool) *Variables {
 			}
 		default:
 			v.put(name, text, place)
+			if missing := unreplacedIn(text); missing != "" {
+				delete(v.values, name)
+				v.refused[name] = refusal{fmt.Sprintf("%s in %s of %s is ${%s}, which has no value (%s:%d)", name, strings.Join(field, "."), describe(o.Object), missing, at.File, at.Line),
+					"give " + missing + " one where that is applied"}
+			}
 		}
 	}
 	return v
+}
+
+// unreplacedIn is the name of a variable that a value still speaks of; empty: none.
+func unreplacedIn(text string) string {
+	if !strings.Contains(text, "${") {
+		return ""
+	}
+	tree, err := parseText(text)
+	if err != nil {
+		return ""
+	}
+	for _, name := range (&Variables{}).missing(tree.Root) {
+		return name
+	}
+	return ""
 }
 
 // appliesPath says whether one of the appliers names a path.
@@ -327,8 +354,8 @@ func (a *applier) applies(root string) bool {
 	if a.elsewhere || !a.plain || a.path == root {
 		return !a.elsewhere && a.path == root
 	}
-	if a.directory.flat() {
-		return isYAML(root) && path.Dir(root) == a.path
+	if a.directory != nil {
+		return a.path != "." && a.kustomizations[root] == "" && a.directory.reaches(a.path, root)
 	}
 	return strings.HasPrefix(root, a.path+"/")
 }
@@ -366,8 +393,10 @@ func (a applicant) refuses(group string) bool {
 // variant is one way in which a root is applied.
 type variant struct {
 	// by is the object that applies it, and in the root or plain file that has that;
-	// empty where none of the repository does.
+	// empty where none of the repository does. namesake: another of the name applies it,
+	// of another cluster.
 	by, in    string
+	namesake  bool
 	variables *Variables
 	of        *applier
 }
@@ -387,14 +416,21 @@ func variants(appliers []applier, root string, given *Variables) []variant {
 		if v != nil {
 			v = v.Over(given)
 		}
-		all = append(all, variant{a.name, a.in, v, a})
+		all = append(all, variant{by: a.name, in: a.in, variables: v, of: a})
+	}
+	named := map[string]int{}
+	for i := range all {
+		named[all[i].by]++
+	}
+	for i := range all {
+		all[i].namesake = named[all[i].by] > 1
 	}
 	if len(all) == 0 {
 		// Whatever applies the whole of a repository may mean another one, but has
 		// the values of what nothing else of this applies.
 		for i := range appliers {
 			if a := &appliers[i]; a.plain && a.path == "." && a.variables != nil && !a.elsewhere {
-				all = append(all, variant{a.name, a.in, a.variables.Over(given), a})
+				all = append(all, variant{by: a.name, in: a.in, variables: a.variables.Over(given), of: a})
 			}
 		}
 	}
@@ -447,6 +483,8 @@ func (b *builder) together(roots []root, appliers []applier, top string) []root 
 		}
 		kept := make([]root, 0, len(roots)+1)
 		real := b.real(a.path)
+		directory, agreed := directoryOf(appliers, a.path)
+		at := root{path: a.path, applied: true, directory: directory, several: !agreed}
 		for _, r := range roots {
 			switch {
 			case r.path == a.path:
@@ -455,10 +493,20 @@ func (b *builder) together(roots []root, appliers []applier, top string) []root 
 				// It is this one, over a symbolic link.
 				continue
 			case !a.directory.flat() && (a.path == "." || strings.HasPrefix(r.path, a.path+"/")):
-				if !appliesPath(appliers, r.path) {
+				if appliesPath(appliers, r.path) || a.argo() && r.kustomization != "" {
+					break
+				}
+				if at.directory == nil || at.directory.whole() {
+					continue
+				}
+				if r.read = append(slices.Clone(r.read), at); !b.hasFiles(r) {
 					continue
 				}
 			case !r.applied && (r.path == "." || strings.HasPrefix(a.path, r.path+"/")):
+				if at.directory != nil {
+					r.read = append(slices.Clone(r.read), at)
+					break
+				}
 				r.except = maps.Clone(r.except)
 				if r.except == nil {
 					r.except = map[string]bool{}
@@ -467,11 +515,52 @@ func (b *builder) together(roots []root, appliers []applier, top string) []root 
 			}
 			kept = append(kept, r)
 		}
-		directory, agreed := directoryOf(appliers, a.path)
-		kept = append(kept, root{path: a.path, applied: true, directory: directory, several: !agreed})
-		roots = kept
+		roots = append(kept, at)
 	}
 	return roots
+}
+
+// hasFiles says whether a plain root has any file.
+func (b *builder) hasFiles(at root) bool {
+	found := errors.New("found")
+	err := b.walk(context.Background(), at, walker{
+		file:      func(string) error { return found },
+		directory: func(string, string) error { return found },
+		wrong:     func(schemas.Problem) {},
+	})
+	return err != nil
+}
+
+// applierFiles adds the plain files that nothing else has and that define what applies
+// something of ours, other than a PoolSync: what they say of it counts.
+func (b *builder) applierFiles(roots []root, appliers []applier, top string) []root {
+	had := len(roots)
+	for i := range appliers {
+		a := &appliers[i]
+		_, kustomization := a.kustomizations[a.in]
+		if a.sync || a.elsewhere || kustomization || !isYAML(a.in) || b.excluded(a.in, top) || top != "." && a.in != top && !strings.HasPrefix(a.in, top+"/") {
+			continue
+		}
+		if slices.ContainsFunc(roots, func(r root) bool { return r.path == a.in || r.kustomization == "" && r.hasFile(a.in) }) ||
+			!slices.ContainsFunc(roots[:had], func(r root) bool { return a.applies(r.path) && b.mayBeOurs(r) }) {
+			continue
+		}
+		if data, err := b.gate.read(a.in); err == nil && len(parsed(a.in, data).problems) == 0 {
+			roots = append(roots, root{path: a.in, loose: true})
+		}
+	}
+	return roots
+}
+
+// hasFile says whether a file lies in a plain root.
+func (r root) hasFile(file string) bool {
+	if r.path != "." && !strings.HasPrefix(file, r.path+"/") || r.readBy(file) {
+		return false
+	}
+	if r.directory != nil {
+		return r.directory.reaches(r.path, file)
+	}
+	return !within(r.except, file) && (!r.flat || path.Dir(file) == r.path)
 }
 
 // excluded says whether a path is one that a search from top leaves out.

@@ -190,7 +190,11 @@ func (c *comparison) overlay(ctx context.Context, name string) error {
 	if err := c.extract.closure(ctx, from); err != nil {
 		return c.missing(c.options.Base, err)
 	}
-	was, err := c.render(ctx, revision{AtBase, c.was, from}, name, before)
+	differ, same := before, []fleet.Way(nil)
+	if c.unchanged(to) {
+		differ, after, same = apart(before, after)
+	}
+	was, err := c.render(ctx, revision{AtBase, c.was, from}, name, differ)
 	if err != nil {
 		return err
 	}
@@ -198,7 +202,10 @@ func (c *comparison) overlay(ctx context.Context, name string) error {
 	if err != nil {
 		return err
 	}
-	for _, pair := range paired(was, now) {
+	for i := range same {
+		c.report.Overlays = append(c.report.Overlays, Overlay{Path: name, By: same[i].By, In: same[i].In, Unchanged: true, appliers: appliersOf(same)})
+	}
+	for _, pair := range paired(was, now, same) {
 		overlay := c.differ(name, pair)
 		overlay.appliers = appliersOf(before, after)
 		c.unrendered(before, after, !overlay.Unchanged)
@@ -251,8 +258,32 @@ func appliersOf(some ...[]fleet.Way) (names []string) {
 	return names
 }
 
-func sameWays(a, b []fleet.Way) bool {
-	return slices.EqualFunc(a, b, func(a, b fleet.Way) bool { return a.By == b.By && a.In == b.In && a.Digest == b.Digest })
+func sameWays(a, b []fleet.Way) bool { return slices.EqualFunc(a, b, sameWay) }
+
+func sameWay(a, b fleet.Way) bool { return a.By == b.By && a.In == b.In && a.Digest == b.Digest }
+
+// apart takes out the ways that both revisions have: of the same files they make the
+// same.
+func apart(before, after []fleet.Way) (was, now, same []fleet.Way) {
+	type way struct{ by, in, digest string }
+	old := map[way]bool{}
+	for i := range before {
+		old[way{before[i].By, before[i].In, before[i].Digest}] = true
+	}
+	both := map[way]bool{}
+	for i := range after {
+		if at := (way{after[i].By, after[i].In, after[i].Digest}); old[at] {
+			both[at], same = true, append(same, after[i])
+		} else {
+			now = append(now, after[i])
+		}
+	}
+	for i := range before {
+		if !both[way{before[i].By, before[i].In, before[i].Digest}] {
+			was = append(was, before[i])
+		}
+	}
+	return was, now, same
 }
 
 // both are an overlay's two revisions, applied in one way; in tells apart ways of one
@@ -263,9 +294,10 @@ type both struct {
 }
 
 // paired puts the ways of two revisions side by side: those of one name that the same
-// file or root defines, then those of one name, and the only ones.
-func paired(was, now []*rendering) []both {
-	if len(was) == 1 && len(now) == 1 {
+// file or root defines, then those of one name, and the only ones. beside are the
+// ways that differ in nothing.
+func paired(was, now []*rendering, beside []fleet.Way) []both {
+	if len(was) == 1 && len(now) == 1 && len(beside) == 0 {
 		return []both{{was: was[0], now: now[0]}}
 	}
 	all := make([]both, len(now))
@@ -288,7 +320,8 @@ func paired(was, now []*rendering) []both {
 		all = append(all, both{r.by, r.in, r, &rendering{}})
 	}
 	for i := range all {
-		if !slices.ContainsFunc(all, func(other both) bool { return other.by == all[i].by && other.in != all[i].in }) {
+		if !slices.ContainsFunc(all, func(other both) bool { return other.by == all[i].by && other.in != all[i].in }) &&
+			!slices.ContainsFunc(beside, func(w fleet.Way) bool { return w.By == all[i].by && w.In != all[i].in }) {
 			all[i].in = ""
 		}
 	}
@@ -318,7 +351,7 @@ func (c *comparison) differ(name string, of both) Overlay {
 	}
 	out.Unchanged = len(out.Objects) == 0
 	if !out.Unchanged {
-		out.Note, out.stays = of.note()
+		out.Note, out.stays = of.note(name)
 	}
 	if out.stays {
 		for i := range out.Objects {
@@ -330,8 +363,10 @@ func (c *comparison) differ(name string, of both) Overlay {
 
 // note says what it means that the overlay itself comes or goes, and whether all
 // that it had applied stays as it is.
-func (of both) note() (note string, stays bool) {
+func (of both) note(name string) (note string, stays bool) {
 	switch {
+	case len(of.now.objects) == 0 && of.by == "" && of.was.by == "" && (path.Ext(name) == ".yaml" || path.Ext(name) == ".yml"):
+		return "nothing of the repository applies the file: whatever does may take away what it had", false
 	case !of.now.found && of.by != "":
 		return "nothing of this name applies the path any more", false
 	case !of.now.found && of.was.by != "" && of.was.by != of.now.by:

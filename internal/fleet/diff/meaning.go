@@ -37,7 +37,7 @@ func foreignMeaning(o *Object) (Class, string) {
 // happening to it.
 func (o *Object) stay() {
 	o.Class = Neutral
-	if o.either().ours {
+	if o.either().ours || o.Meaning != "" {
 		o.Meaning = "nothing happens to it: it stays as it was applied last, and no commit changes it any more"
 	}
 }
@@ -54,7 +54,11 @@ func executorPoolMeaning(o *Object) (Class, string) {
 	case Added:
 		return Raise, "the cluster starts runners for hub pool " + o.Pool
 	case Removed:
-		return Destructive, "the cluster retires its idle runners, waits for the busy ones and starts no more" + volumes + "; a PoolSync that does not prune leaves it"
+		leaves := "; a PoolSync that does not prune leaves it"
+		if fleet.Unpruned(o.before.Unstructured) {
+			leaves = "; Flux or Argo CD leave it, as it says itself, and so does a PoolSync that does not prune"
+		}
+		return Destructive, "the cluster retires its idle runners, waits for the busy ones and starts no more" + volumes + leaves
 	case Renamed:
 		class := Neutral
 		if deletesVolumes(o.before.Unstructured) {

@@ -59,7 +59,7 @@ func TestAMovedPathRemovesNothing(t *testing.T) {
 		{"only the PoolSync's path", with(files{"boot/eu.yaml": applies("./clusters/eu")}), files{"boot/eu.yaml": applies("clusters/us")}, nil,
 			"boot: PoolSync fleet changed neutral /spec/path"},
 		{"Flux", with(files{"boot/eu.yaml": byFlux("./clusters/eu")}), renamed(files{"boot/eu.yaml": byFlux("./clusters/europe")}), nil,
-			""},
+			"boot/eu.yaml: Kustomization fleet changed neutral /spec/path"},
 		{"one of two of one name", twoSyncs, renamed(files{"boot/eu.yaml": applies("./clusters/europe")}), nil, "boot: PoolSync fleet changed neutral /spec/path"},
 		{"both of one name", twoSyncs, renamed(files{"boot/eu.yaml": applies("./clusters/europe"), "boot2/us.yaml": applies("./clusters/america"),
 			"clusters/us/kustomization.yaml": fleettest.Removed, "clusters/america/kustomization.yaml": overlay}), nil,
@@ -201,6 +201,34 @@ func TestADirectoryIsReadOtherwise(t *testing.T) {
 	r.write(map[string]string{"boot/eu.yaml": strings.Replace(application, "'a*'", "'b*'", 1)})
 	if text := r.summary("HEAD", "plain/eu"); text != "1 of 1 root differs: 1 added, 1 removed (1 destructive, 1 raise)" {
 		t.Errorf("it says %s", text)
+	}
+}
+
+// What applies pools may lie by itself, in a directory that nothing applies and that has
+// no document of ours.
+func TestWhatAppliesPoolsGoes(t *testing.T) {
+	t.Parallel()
+	application := "apiVersion: argoproj.io/v1alpha1\nkind: Application\nmetadata: {name: fleet, namespace: argocd, finalizers: [resources-finalizer.argocd.argoproj.io]}\nspec: {source: {repoURL: https://git.example.com/fleet.git, path: clusters/eu}}\n"
+	for name, test := range map[string]struct{ was, now, want string }{
+		"a Kustomization":          {byFlux("./clusters/eu"), "", "1 of 5 roots differ: 1 removed (1 destructive)"},
+		"an Application":           {application, "", "1 of 5 roots differ: 1 removed (1 destructive)"},
+		"of nothing of ours":       {byFlux("./web"), "", "4 roots: no difference"},
+		"one that is suspended":    {byFlux("./clusters/eu"), strings.Replace(byFlux("./clusters/eu"), "prune: true", "prune: true, suspend: true", 1), "1 of 5 roots differ: 1 changed (1 neutral)"},
+		"one that no job can read": {"{{ a }}\n---\n" + byFlux("./clusters/eu"), "", "4 roots: no difference"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			files := fleetFiles()
+			files["flux/eu.yaml"] = test.was
+			files["web/kustomization.yaml"], files["web/web.yaml"] = "resources: [web.yaml]\n", "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: web}\n"
+			r := newRepo(t, files)
+			r.write(map[string]string{"flux/eu.yaml": test.now})
+			r.want("HEAD", test.want)
+			if test.now == "" {
+				r.git("rm", "-q", "-f", "flux/eu.yaml")
+				r.want("HEAD", test.want)
+			}
+		})
 	}
 }
 

@@ -30,8 +30,8 @@ func hideTexts(file string, lines []string) []string {
 			return h.lines
 		}
 		h.patches = map[*yaml.Node]bool{}
-		if len(document.Content) > 0 && isKustomization(file) {
-			h.findPatches(document.Content[0])
+		if len(document.Content) > 0 {
+			h.findAll(file, document.Content[0])
 		}
 		h.hide(&document)
 	}
@@ -47,8 +47,36 @@ func isKustomization(file string) bool {
 
 type hider struct {
 	lines []string
-	// patches are the inline patches of a kustomization.
+	// patches are the inline patches of a kustomization, or of what applies one.
 	patches map[*yaml.Node]bool
+}
+
+// findAll finds the inline patches of a document: those of a kustomization, and those
+// that a Kustomization of Flux or an Application of Argo CD adds to one.
+func (h *hider) findAll(file string, document *yaml.Node) {
+	if isKustomization(file) {
+		h.findPatches(document)
+		return
+	}
+	group := valueOf(document, "apiVersion")
+	if group == nil {
+		return
+	}
+	spec := valueOf(document, "spec")
+	if template := valueOf(spec, "template"); template != nil {
+		spec = valueOf(template, "spec")
+	}
+	switch group, _, _ := strings.Cut(group.Value, "/"); group {
+	case "kustomize.toolkit.fluxcd.io":
+		h.findPatches(spec)
+	case "argoproj.io":
+		h.findPatches(valueOf(valueOf(spec, "source"), "kustomize"))
+		if sources := valueOf(spec, "sources"); sources != nil {
+			for _, source := range sources.Content {
+				h.findPatches(valueOf(source, "kustomize"))
+			}
+		}
+	}
 }
 
 func (h *hider) findPatches(root *yaml.Node) {
@@ -68,8 +96,9 @@ func (h *hider) findPatches(root *yaml.Node) {
 	}
 }
 
+// valueOf is the value of a key; nil where there is none, and of what is no mapping.
 func valueOf(mapping *yaml.Node, name string) *yaml.Node {
-	if mapping.Kind != yaml.MappingNode {
+	if mapping == nil || mapping.Kind != yaml.MappingNode {
 		return nil
 	}
 	for i := 0; i+1 < len(mapping.Content); i += 2 {
