@@ -16,15 +16,17 @@ import (
 type created struct {
 	hubv1.CreatePoolResponse
 	// Install are the commands that install the controller: the namespace, the
-	// Secret, and the Helm release, or the kustomization where the hub serves no
-	// chart. None for a hub that no controller would connect to; Note says then
-	// what to do.
+	// Secret, and the Helm release. None for a hub that no controller would connect
+	// to; Note says then what to do.
 	Install []string `json:"install"`
+	// Checkout is the command that takes the Helm release's place as long as the hub
+	// serves no chart: a kustomization, in a checkout of cloop.
+	Checkout string `json:"checkout,omitempty"`
 	// Note says what to do where there are no commands.
 	Note string `json:"note,omitempty"`
-	// helm says that there is a chart, pinned that the hub is trusted by its pin
-	// alone, of which Helm knows nothing.
-	helm, pinned bool
+	// pinned says that the hub is trusted by its pin alone, of which Helm knows
+	// nothing.
+	pinned bool
 }
 
 // persistenceFlags ask for a volume per project.
@@ -169,18 +171,16 @@ func (a *app) installation(out *created, request hubv1.CreatePoolRequest, place 
 	if request.Install != nil {
 		pool.Hints = *request.Install
 	}
-	out.Install = []string{place.NamespaceCommand(), place.SecretCommand(credential)}
-	if out.helm = hub.Info.Chart != ""; out.helm {
-		out.pinned = hub.Pin != "" && hub.CAFile == ""
-		out.Install = append(out.Install, place.InstallCommand(hub, pool))
+	out.Install = []string{place.NamespaceCommand(), place.SecretCommand(credential), place.InstallCommand(hub, pool)}
+	out.pinned = hub.Pin != "" && hub.CAFile == ""
+	if hub.Info.Chart != "" {
 		return nil
 	}
 	bundle, err := a.caBundle()
 	if err != nil {
 		return err
 	}
-	command, err := place.KustomizeCommand(hub, pool, string(bundle))
-	out.Install = append(out.Install, command)
+	out.Checkout, err = place.KustomizeCommand(hub, pool, string(bundle))
 	return err
 }
 
@@ -193,15 +193,15 @@ func (c *created) print(w io.Writer, kept keptCredential) {
 		}
 		say(w, "\n%s\n", c.Note)
 	} else {
-		if c.helm {
-			say(w, "Run these where kubectl and helm reach the cluster. The first two may be repeated; helm install\nrefuses to overwrite a release.\n")
-		} else {
-			say(w, "Run these where kubectl reaches the cluster, the third in a checkout of cloop, with an image of your\nown for the controller and the runners: this hub serves no chart yet, and no image is published.\n")
-		}
-		say(w, "%s\n", kept.note("second command"))
-		for _, command := range c.Install {
+		say(w, "Run these where kubectl and helm reach the cluster. The first two may be repeated; helm install\nrefuses to overwrite a release.\n%s\n", kept.note("second command"))
+		last := len(c.Install) - 1
+		for _, command := range c.Install[:last] {
 			say(w, "\n%s\n", verbatim(command))
 		}
+		if c.Checkout != "" {
+			say(w, "\nThis hub serves no chart yet, and no image is published: in place of helm, run this in a checkout of\ncloop, with an image of your own for the controller and the runners.\n\n%s\n\nOnce the hub serves its chart, helm does that:\n", verbatim(c.Checkout))
+		}
+		say(w, "\n%s\n", verbatim(c.Install[last]))
 		if c.pinned {
 			say(w, "\nHelm knows no pins: where it does not trust the hub's certificate, add --ca-file with the certificate's file.\n")
 		}

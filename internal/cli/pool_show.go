@@ -33,8 +33,10 @@ type upgrade struct {
 	Controller string `json:"controller"`
 	// Build that it is of.
 	Build string `json:"build"`
-	// Command is empty where the hub serves no chart.
-	Command string `json:"command,omitempty"`
+	// Command is the one for a Helm release. Unserved says that the hub serves no chart
+	// yet: the Deployment is given an image of the build instead.
+	Command  string `json:"command"`
+	Unserved bool   `json:"unserved,omitempty"`
 }
 
 func (a *app) newPoolShowCommand() *cobra.Command {
@@ -83,11 +85,7 @@ func (a *app) readPool(cmd *cobra.Command, hub *hubclient.Client, ref string) (*
 		// Where it is says more than where it was to be.
 		given.Namespace, _, _ = strings.Cut(c.ExecutorPool, "/")
 		if place := install.At(pool.Name, given, pool.Install); install.Behind(c.Build, out.Hub) && place.Check() == nil && seen.Check(pool.Name) == nil {
-			behind := upgrade{Controller: c.Instance, Build: c.Build}
-			if seen.Info.Chart != "" {
-				behind.Command = place.UpgradeCommand(seen)
-			}
-			out.Upgrades = append(out.Upgrades, behind)
+			out.Upgrades = append(out.Upgrades, upgrade{Controller: c.Instance, Build: c.Build, Command: place.UpgradeCommand(seen), Unserved: seen.Info.Chart == ""})
 		}
 	}
 	return out, nil
@@ -198,9 +196,8 @@ func (p *shownPool) printUpgrades(w io.Writer) {
 		how = "Both have the tag edge, so name the hub's image by its digest:"
 	}
 	for _, u := range p.Upgrades {
-		if u.Command == "" {
-			say(w, "\nController %s is of build %s, the hub of %s: give its Deployment an image of that build.\n", dash(u.Controller), u.Build, p.Hub)
-			continue
+		if u.Unserved {
+			how = "Give its Deployment an image of that build, as long as the hub serves no chart. Of a Helm release it is"
 		}
 		say(w, "\nController %s is of build %s, the hub of %s. %s\n\n%s\n", dash(u.Controller), u.Build, p.Hub, how, verbatim(u.Command))
 	}

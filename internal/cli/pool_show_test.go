@@ -78,7 +78,10 @@ func TestPoolShowPrintsTheUpgradeOfAControllerThatIsBehind(t *testing.T) {
 			"  -n west0 --reuse-values \\\n" +
 			"  --set 'image.digest=sha256:…'\n"},
 		"no chart": {"0.0.8", "", behind("0.0.7"), "" +
-			"\nController c-0 is of build 0.0.7, the hub of 0.0.8: give its Deployment an image of that build.\n"},
+			"\nController c-0 is of build 0.0.7, the hub of 0.0.8. Give its Deployment an image of that build, as long as the hub serves no chart. Of a Helm release it is\n" +
+			"\nhelm upgrade gpu $HUB/charts/cloop-executor-controller.tgz \\\n" +
+			"  -n west0 --reuse-values \\\n" +
+			"  --set-string image.tag=0.0.8\n"},
 		"none":               {"0.0.8", "/chart", behind("0.0.8", "0.0.9", "edge-1"), ""},
 		"a hub without a id": {"edge", "/chart", behind("edge-1"), ""},
 	} {

@@ -165,7 +165,7 @@ func (a *app) showUpdated(cmd *cobra.Command, hub *hubclient.Client, pool hubv1.
 		if err != nil {
 			return err
 		}
-		if place := install.At(pool.Name, install.Place{}, pool.Install); seen.Info.Chart != "" && pool.Source == nil && place.Check() == nil && seen.Check(pool.Name) == nil {
+		if place := install.At(pool.Name, install.Place{}, pool.Install); pool.Source == nil && place.Check() == nil && seen.Check(pool.Name) == nil {
 			shown.Cluster = place.MaximumCommand(seen, pool.MaxRunners)
 		}
 	}
