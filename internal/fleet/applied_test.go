@@ -102,3 +102,14 @@ func TestAnEmptyPath(t *testing.T) {
 		t.Errorf("of Flux: %+v", report.Problems)
 	}
 }
+
+// The hub's half is never another team's: emptied, it is an error.
+func TestAnEmptiedHub(t *testing.T) {
+	syncs := map[string]string{"syncs/all.yaml": poolSync("eu", "clusters/eu", "")}
+	for name, text := range map[string]string{"a list without entries": "resources:\n", "an empty list": "resources: []\n", "no text": "# later\n"} {
+		report := check(t, with(with(sound(), syncs), map[string]string{"hub/kustomization.yaml": text, "hub/gpu.yaml": ""}))
+		if got := places(report); !report.Failed() || len(got) != 1 || !strings.HasSuffix(got[0], " hub/kustomization.yaml:1:1") {
+			t.Errorf("%s: %q: %+v", name, got, report.Problems)
+		}
+	}
+}

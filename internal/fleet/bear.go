@@ -10,6 +10,9 @@ import (
 	"cloop.dev/cloop/schemas"
 )
 
+// hubHalf is where a fleet repository has what the hub syncs.
+const hubHalf = "hub"
+
 // bearOthers makes warnings of what is wrong with a root that is another team's, such as
 // its remote bases and charts, or what a job generates: nothing of cloop.dev is in it, as
 // far as the repository tells, and no PoolSync applies it, where the repository knows
@@ -25,7 +28,8 @@ func (b *builder) bearOthers(ctx context.Context, at string, who applicant, out 
 		return err
 	}
 	remote := func(p schemas.Problem) bool { return p.Rule == RuleRemoteReference }
-	sure := s.kustomizations[at] != "" && !s.unsure(at, map[string]bool{})
+	// The hub's half is of cloop.dev, also when somebody has emptied it.
+	sure := at != hubHalf && s.kustomizations[at] != "" && !s.unsure(at, map[string]bool{})
 	if !sure && !slices.ContainsFunc(out.problems, remote) {
 		return nil
 	}
