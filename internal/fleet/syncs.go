@@ -515,7 +515,8 @@ func (b *builder) together(roots []root, appliers []applier, top string) []root 
 			}
 			kept = append(kept, r)
 		}
-		roots = append(kept, at)
+		kept = append(kept, at)
+		roots = kept
 	}
 	return roots
 }
