@@ -50,9 +50,11 @@ const aSecret = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefgh"
 func TestNoAnswerShowsACredentialOfItsPath(t *testing.T) {
 	r := serve(t, nil)
 	for _, credential := range []string{"cloop_usr1_" + aSecret, "%63loop_usr1_" + aSecret, "%2563loop_usr1_" + aSecret, "%252563loop%25255Fusr1_" + aSecret} {
-		for _, path := range []string{"/nope/", "/api/v1/pools/", "/api/v1/nope?a=", "/webhooks/"} {
-			if _, problem := r.raw("GET", path+credential, ""); strings.Contains(fmt.Sprint(problem), aSecret) {
-				t.Errorf("%s%s: %+v", path, credential, problem)
+		for _, path := range []string{"/nope/", "/api/v1/pools/", "/api/v1/nope?a=", "/webhooks/", "/api/v1/pools?", "/api/v1/audit/export?a="} {
+			for _, method := range []string{"GET", "PUT", "cloop_usr1_" + aSecret} { // none is served with the last
+				if _, problem := r.raw(method, path+credential, ""); strings.Contains(fmt.Sprint(problem), aSecret) {
+					t.Errorf("%s %s%s: %+v", method, path, credential, problem)
+				}
 			}
 		}
 	}

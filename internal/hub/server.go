@@ -228,9 +228,9 @@ func (p *parts) handler() http.Handler {
 	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { plain(w, http.StatusOK, "ok") })
 	mux.Handle("GET /readyz", p.ready)
 	for path, takes := range map[string]string{"/webhooks/{sync}": "POST", "/metrics": "GET, HEAD", "/healthz": "GET, HEAD", "/readyz": "GET, HEAD"} {
-		mux.HandleFunc(path, func(w http.ResponseWriter, r *http.Request) {
+		mux.HandleFunc(path, func(w http.ResponseWriter, _ *http.Request) {
 			w.Header().Set("Allow", takes)
-			refuse(w, problem.New(hubv1.CodeMethodNotAllowed, "%s takes %s, and no %s", r.URL.Path, takes, r.Method))
+			refuse(w, problem.New(hubv1.CodeMethodNotAllowed, "%s takes %s and nothing else", path, takes)) // the request's own path may hold a credential
 		})
 	}
 	return mux
