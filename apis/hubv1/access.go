@@ -172,9 +172,12 @@ type CreateTokenRequest struct {
 	ExpiresAt *time.Time   `json:"expiresAt,omitempty" doc:"When it ends by itself; never where left out."`
 }
 
-// TokenList lists tokens, newest first.
+// TokenList is one page of tokens, newest first.
 type TokenList struct {
 	Items []Token `json:"items"`
+	// Next is the cursor of the next page; empty where there is none, as in what cloop
+	// prints, which puts the pages together.
+	Next string `json:"next,omitempty"`
 }
 
 // Identity is who asks, as the hub sees it.

@@ -122,6 +122,7 @@ type StartRunRequest struct {
 // RunList is one page of runs, newest first.
 type RunList struct {
 	Items []Run `json:"items"`
-	// Next is the cursor of the next page; 0 where there is none.
+	// Next is the cursor of the next page; 0 where there is none, as in what cloop
+	// prints, which puts the pages together.
 	Next int64 `json:"next,omitempty"`
 }

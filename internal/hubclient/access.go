@@ -154,8 +154,18 @@ func (c *Client) ListTokens(ctx context.Context, q TokenQuery) ([]hubv1.Token, e
 			query.Set(name, "true")
 		}
 	}
-	list, err := get[hubv1.TokenList](ctx, c, apiTokens, query)
-	return list.Items, err
+	var tokens []hubv1.Token
+	for {
+		page, err := get[hubv1.TokenList](ctx, c, apiTokens, query)
+		if err != nil {
+			return nil, err
+		}
+		tokens = append(tokens, page.Items...)
+		if page.Next == "" {
+			return tokens, nil
+		}
+		query.Set("cursor", page.Next)
+	}
 }
 
 // RevokeToken ends a token at once.

@@ -430,3 +430,18 @@ func TestRunsAreReadPageByPage(t *testing.T) {
 		}
 	}
 }
+
+func TestTokensAreReadPageByPage(t *testing.T) {
+	s := fake(t, func(w http.ResponseWriter, r *http.Request) {
+		switch r.URL.RawQuery {
+		case "over=true":
+			_, _ = fmt.Fprint(w, `{"items":[],"next":"2.b"}`) // the page has only what may not be seen
+		case "cursor=2.b&over=true":
+			_, _ = fmt.Fprint(w, `{"items":[{"id":"a"}]}`)
+		}
+	})
+	tokens, err := client(t, s, nil).ListTokens(t.Context(), hubclient.TokenQuery{Over: true})
+	if err != nil || len(tokens) != 1 {
+		t.Errorf("there are %d, %v", len(tokens), err)
+	}
+}

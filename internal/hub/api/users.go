@@ -153,9 +153,10 @@ func (s *server) tokens() {
 		})
 	register(s, requires(permissionSelf, op(http.MethodGet, apiBase+"/tokens", "list-tokens", "List one's own tokens or, with access.read, others', newest first")),
 		func(ctx context.Context, in *struct {
-			User string `query:"user" maxLength:"128" doc:"Whose; one's own where left out."`
-			All  bool   `query:"all" doc:"Everybody's."`
-			Over bool   `query:"over" doc:"Those too that are revoked or expired."`
+			User   string `query:"user" maxLength:"128" doc:"Whose; one's own where left out."`
+			All    bool   `query:"all" doc:"Everybody's."`
+			Over   bool   `query:"over" doc:"Those too that are revoked or expired."`
+			Cursor string `query:"cursor" maxLength:"128" doc:"next of the page before; from the newest token on where left out. A page has about 4 MiB at most."`
 		}) (*body[hubv1.TokenList], error) {
 			caller, user := callerOf(ctx), in.User
 			if user == "" && !in.All {
@@ -164,11 +165,11 @@ func (s *server) tokens() {
 			if user != caller.User && !caller.Rights.May(hubv1.PermissionAccessRead, "") {
 				return nil, lacks(caller, hubv1.PermissionAccessRead, "")
 			}
-			items, err := s.Store.ListTokens(ctx, user, in.Over)
+			page, err := s.Store.ListTokens(ctx, user, in.Over, in.Cursor)
 			if user == caller.User && !caller.KeepsTokens(hubv1.PermissionAccessRead) {
-				items = slices.DeleteFunc(items, func(t hubv1.Token) bool { return t.ID != caller.Token.ID })
+				page.Items = slices.DeleteFunc(page.Items, func(t hubv1.Token) bool { return t.ID != caller.Token.ID })
 			}
-			return answer(hubv1.TokenList{Items: items}, err)
+			return answer(page, err)
 		})
 	register(s, requires(permissionSelf, op(http.MethodDelete, apiBase+"/tokens/{token}", "revoke-token", "Revoke one's own token or, with access.manage, another's")),
 		func(ctx context.Context, in *struct {

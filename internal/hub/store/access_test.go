@@ -383,19 +383,19 @@ func testATokenEndsByRevocationByTimeAndWithItsUser(t *testing.T) {
 			t.Errorf("%s writes: %v", who.User, err)
 		}
 	}
-	if tokens, err := w.s.ListTokens(background, "bob", false); err != nil || len(tokens) != 0 {
+	if tokens, err := w.s.ListTokens(background, "bob", false, ""); err != nil || len(tokens.Items) != 0 {
 		t.Errorf("live tokens are %v, %v", tokens, err)
 	}
-	if tokens, err := w.s.ListTokens(background, "bob", true); err != nil || len(tokens) != 2 || tokens[0].Secret != "" || tokens[0].LastUsedAt == nil {
+	if tokens, err := w.s.ListTokens(background, "bob", true, ""); err != nil || len(tokens.Items) != 2 || tokens.Items[0].Secret != "" || tokens.Items[0].LastUsedAt == nil {
 		t.Errorf("tokens are %+v, %v", tokens, err)
 	}
 	// Who was removed is there only with what he has left.
 	for name, over := range map[string]bool{"nobody": true, "eve": false} {
-		if _, err := w.s.ListTokens(background, name, over); codeOf(err) != hubv1.CodeNotFound || !strings.Contains(err.Error(), `there is no user "`+name+`"`) {
+		if _, err := w.s.ListTokens(background, name, over, ""); codeOf(err) != hubv1.CodeNotFound || !strings.Contains(err.Error(), `there is no user "`+name+`"`) {
 			t.Errorf("the tokens of %s: %v", name, err)
 		}
 	}
-	if tokens, err := w.s.ListTokens(background, "eve", true); err != nil || len(tokens) != 1 {
+	if tokens, err := w.s.ListTokens(background, "eve", true, ""); err != nil || len(tokens.Items) != 1 {
 		t.Errorf("what eve left: %+v, %v", tokens, err)
 	}
 }

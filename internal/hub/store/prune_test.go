@@ -326,9 +326,9 @@ func testTokensThatEndedAreForgotten(t *testing.T) {
 	w.started(t, r, w.get(t, run.ID))
 	check(t, w.s.RemoveUser(background, admin, "eve"))
 	left := func() (ids []string) {
-		all, err := w.s.ListTokens(background, "", true)
+		all, err := w.s.ListTokens(background, "", true, "")
 		check(t, err)
-		for _, token := range all {
+		for _, token := range all.Items {
 			if token.ID != boss.Token.ID {
 				ids = append(ids, token.Name)
 			}

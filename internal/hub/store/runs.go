@@ -6,13 +6,6 @@ import (
 	"cloop.dev/cloop/apis/hubv1"
 )
 
-// maxRunsBytes bounds what one page of runs takes as JSON, about: commands may be
-// so long that a thousand of them do not fit into memory for each who asks.
-const maxRunsBytes = 4 << 20
-
-// runBytes is what a run takes beside the texts whose length is looked at, about.
-const runBytes = 1 << 10
-
 // RunsQuery asks for a page of runs.
 type RunsQuery struct {
 	// Projects are the ids of those whose runs are listed; nil: of all.
@@ -72,14 +65,13 @@ func (s *Store) pageOfRuns(ctx context.Context, q querier, query RunsQuery) (hub
 	if query.Cursor > 0 {
 		where, args = where+" AND r.seq < ?", append(args, query.Cursor)
 	}
-	// The database knows how long a text is without reading it.
 	sizes, err := collect(ctx, q, scanSize, `SELECT r.seq, octet_length(r.command) + octet_length(r.reason) + COALESCE(octet_length(r.requirements), 0)
 		+ COALESCE((SELECT SUM(octet_length(a.reason)) FROM run_attempts a WHERE a.run_id = r.id), 0)
 		FROM runs r`+where+" ORDER BY r.seq DESC LIMIT ?", append(args, query.Limit+1)...)
 	if err != nil || len(sizes) == 0 {
 		return page, err
 	}
-	n := fitting(sizes[:min(len(sizes), query.Limit)])
+	n := fitting(sizes[:min(len(sizes), query.Limit)], func(s size) int64 { return s.bytes })
 	if n < len(sizes) {
 		page.Next = sizes[n-1].seq
 	}
@@ -95,14 +87,3 @@ func (s *Store) pageOfRuns(ctx context.Context, q querier, query RunsQuery) (hub
 type size struct{ seq, bytes int64 }
 
 func scanSize(row scanner) (out size, err error) { return out, row.Scan(&out.seq, &out.bytes) }
-
-// fitting is how many of the first make a page, of which one always does.
-func fitting(sizes []size) int {
-	total := int64(0)
-	for i, one := range sizes {
-		if total += one.bytes + runBytes; total > maxRunsBytes && i > 0 {
-			return i
-		}
-	}
-	return len(sizes)
-}

@@ -3,6 +3,9 @@ package store
 import (
 	"context"
 	"database/sql"
+	"fmt"
+	"strconv"
+	"strings"
 	"time"
 
 	"cloop.dev/cloop/apis/hubv1"
@@ -173,24 +176,74 @@ func (tx *Tx) tokenScopes(request hubv1.CreateTokenRequest) ([]hubv1.Permission,
 	return scopes, caller.mayGive(access.Grant{Permissions: scopes}, "the token")
 }
 
-// ListTokens lists a user's tokens, newest first, or everybody's where no user
-// is named; those that are over only where asked for. A user who is not there and
-// has left none is an error: the name may be wrong.
-func (s *Store) ListTokens(ctx context.Context, user string, over bool) ([]hubv1.Token, error) {
+// maxTokensPage is the most tokens of one page.
+const maxTokensPage = 1000
+
+// ListTokens is a page of a user's tokens, newest first, or of everybody's where
+// no user is named; those that are over only where asked for. The cursor is
+// hubv1.TokenList.Next of the page before. A user who is not there and has left
+// none is an error: the name may be wrong.
+func (s *Store) ListTokens(ctx context.Context, user string, over bool, cursor string) (page hubv1.TokenList, err error) {
+	page.Items = []hubv1.Token{}
 	where, args := " WHERE (? = '' OR user_name = ?)", []any{user, user}
 	if !over {
 		where += " AND revoked_at IS NULL AND (expires_at IS NULL OR expires_at > ?)"
 		args = append(args, nano(s.clock.Now()))
 	}
-	rows, err := collect(ctx, s.reader, scanToken, selectTokens+where+" ORDER BY created_at DESC, id", args...)
-	out := make([]hubv1.Token, 0, len(rows))
-	for _, row := range rows {
-		out = append(out, row.Token)
+	if cursor != "" {
+		created, id, err := tokenPlace(cursor)
+		if err != nil {
+			return page, err
+		}
+		where += " AND (created_at < ? OR created_at = ? AND id > ?)"
+		args = append(args, created, created, id)
 	}
-	if err == nil && len(out) == 0 && user != "" {
-		_, err = findUser(ctx, s.reader, user)
+	const order = " ORDER BY created_at DESC, id LIMIT ?"
+	err = s.view(ctx, func(q querier) error {
+		sizes, err := collect(ctx, q, scanTokenSize, "SELECT created_at, id, octet_length(scopes) + COALESCE(octet_length(ceiling), 0) FROM tokens"+where+order,
+			append(args, maxTokensPage+1)...)
+		if err != nil {
+			return err
+		}
+		if len(sizes) == 0 {
+			if user != "" && cursor == "" {
+				_, err = findUser(ctx, q, user)
+			}
+			return err
+		}
+		n := fitting(sizes[:min(len(sizes), maxTokensPage)], func(p tokenSize) int64 { return p.bytes })
+		if n < len(sizes) {
+			page.Next = fmt.Sprintf("%d.%s", sizes[n-1].created, sizes[n-1].id)
+		}
+		rows, err := collect(ctx, q, scanToken, selectTokens+where+order, append(args, n)...)
+		for _, row := range rows {
+			page.Items = append(page.Items, row.Token)
+		}
+		return err
+	})
+	return page, err
+}
+
+// tokenSize is where a token is in the list, and how much of a page it takes.
+type tokenSize struct {
+	created int64
+	id      string
+	bytes   int64
+}
+
+func scanTokenSize(row scanner) (p tokenSize, err error) {
+	return p, row.Scan(&p.created, &p.id, &p.bytes)
+}
+
+// tokenPlace reads hubv1.TokenList.Next.
+func tokenPlace(cursor string) (created int64, id string, err error) {
+	text, id, _ := strings.Cut(cursor, ".")
+	if created, err = strconv.ParseInt(text, 10, 64); err != nil {
+		p := problem.New(hubv1.CodeInvalid, "the list does not go on there")
+		p.Errors = []hubv1.FieldError{{Location: "query.cursor", Message: "must be next of the page before"}}
+		return 0, "", p
 	}
-	return out, err
+	return created, id, nil
 }
 
 // RevokeToken ends a token at once: nothing is written for it afterwards. One

@@ -29,27 +29,33 @@ func (w Waiting) Defaults() Waiting {
 	return w
 }
 
+// selectWaiting counts what waits of a user and of a project, no more than matter, in one query: whoever
+// queues a run waits for the answer.
+const selectWaiting = `SELECT
+	(SELECT COUNT(*) FROM (SELECT 1 AS one FROM runs WHERE started_by = ? AND settled_at IS NULL AND state = 'queued' LIMIT ?) AS users),
+	(SELECT COUNT(*) FROM (SELECT 1 AS one FROM runs WHERE project_id = ? AND settled_at IS NULL AND state = 'queued' LIMIT ?) AS projects)`
+
+func scanWaiting(row scanner) (w Waiting, err error) {
+	return w, row.Scan(&w.PerUser, &w.PerProject)
+}
+
 // room refuses one more run where as many wait as may. Changes follow one another
 // on both databases, so two that come at once do not both get the last place.
 func (tx *Tx) room(actor string, project projectRow, pool poolRow) error {
 	most := tx.store.Limits.Waiting
+	waiting, _, err := first(context.Background(), tx, scanWaiting, selectWaiting, actor, most.PerUser, project.ID, most.PerProject)
+	if err != nil {
+		return err
+	}
 	for _, bound := range []struct {
-		column, value string
-		most          int
-		setting       string
-		whose, of     string
+		waiting, most      int
+		whose, of, setting string
 	}{
-		{"started_by", actor, most.PerUser, "perUser", actor, "user"},
-		{"project_id", project.ID, most.PerProject, "perProject", "project " + project.Name, "project"},
-		{"pool_id", pool.ID, most.PerPool, "perPool", "pool " + pool.Name, "pool"},
+		{waiting.PerUser, most.PerUser, actor, "user", "perUser"},
+		{waiting.PerProject, most.PerProject, "project " + project.Name, "project", "perProject"},
+		{int(pool.Queued), most.PerPool, "pool " + pool.Name, "pool", "perPool"},
 	} {
-		// No more are counted than matter.
-		n, _, err := first(context.Background(), tx, scanInt, "SELECT COUNT(*) FROM (SELECT 1 AS one FROM runs WHERE "+bound.column+
-			" = ? AND settled_at IS NULL AND state = 'queued' LIMIT ?) AS waiting", bound.value, bound.most)
-		if err != nil {
-			return err
-		}
-		if n >= int64(bound.most) {
+		if bound.waiting >= bound.most {
 			return problem.New(hubv1.CodeQueueFull, "%s of %s wait, and no more may of one %s (limits.waiting.%s of the hub's configuration)",
 				count.Of(bound.most, "run"), bound.whose, bound.of, bound.setting)
 		}

@@ -3,6 +3,7 @@ package store_test
 import (
 	"encoding/json"
 	"fmt"
+	"maps"
 	"runtime"
 	"strings"
 	"testing"
@@ -139,5 +140,51 @@ func testManyLongCommandsAreListedInPages(t *testing.T) {
 	}
 	if run := w.get(t, want[0]); run.State != hubv1.RunCancelled || len(run.Command) != 1 || len(run.Command[0]) != hubv1.MaxCommandBytes-1 {
 		t.Errorf("it is %s, with %d words", run.State, len(run.Command))
+	}
+}
+
+func TestManyTokensAreListedInPages(t *testing.T) { both(t, testManyTokensAreListedInPages) }
+
+func testManyTokensAreListedInPages(t *testing.T) {
+	const tokens = 40 // 15 MiB as the hub keeps them
+	w := newWorld(t, 1)
+	boss := root(t, w.s)
+	patterns := make([]string, 64)
+	for i := range patterns {
+		patterns[i] = strings.Repeat("<", 256)
+	}
+	ceiling := hubv1.Ceiling{Names: patterns, Labels: patterns, Audience: patterns, Owners: patterns}
+	want := map[string]bool{boss.Token.ID: true}
+	for i := range tokens {
+		made, err := w.s.CreateToken(background, boss, "", hubv1.CreateTokenRequest{
+			Name: fmt.Sprint("t", i), Scopes: []hubv1.Permission{hubv1.PermissionExecutorRead}, Ceiling: &ceiling,
+		})
+		check(t, err)
+		want[made.ID] = true
+	}
+	seen, pages := map[string]bool{}, 0
+	for cursor := ""; ; pages++ {
+		page, err := w.s.ListTokens(background, "", true, cursor)
+		check(t, err)
+		data, err := json.Marshal(page)
+		check(t, err)
+		if len(data) > 5<<20 {
+			t.Fatalf("a page of %d tokens has %d bytes", len(page.Items), len(data))
+		}
+		for _, token := range page.Items {
+			if seen[token.ID] {
+				t.Errorf("token %s is listed twice", token.ID)
+			}
+			seen[token.ID] = true
+		}
+		if cursor = page.Next; cursor == "" {
+			break
+		}
+	}
+	if !maps.Equal(seen, want) || pages < 3 {
+		t.Errorf("%d pages have %d tokens, want %d", pages+1, len(seen), len(want))
+	}
+	if _, err := w.s.ListTokens(background, "", true, "yesterday"); codeOf(err) != hubv1.CodeInvalid || !strings.Contains(err.Error(), "query.cursor") {
+		t.Errorf("a cursor that is none is answered with %v", err)
 	}
 }
