@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/http"
 	"net/http/httptest"
+	"os"
 	"slices"
 	"strings"
 	"testing"
@@ -161,5 +162,25 @@ func TestARefusedBodyIsSpokenOfInItsOwnWords(t *testing.T) {
 		if want := problem.New(c.code, "%s", c.detail); p.Code != c.code || p.Detail != c.detail || p.Remedy != want.Remedy || got.Code != want.Status {
 			t.Errorf("%s is answered with %d %s", c.contentType, got.Code, got.Body)
 		}
+	}
+}
+
+// stalled is a body that does not arrive.
+type stalled struct{}
+
+// Read is over its time.
+func (stalled) Read([]byte) (int, error) { return 0, os.ErrDeadlineExceeded }
+
+func TestABodyThatDoesNotArriveIsSlowAndNotInvalid(t *testing.T) {
+	h := newBounded(t)
+	r := httptest.NewRequestWithContext(t.Context(), http.MethodPost, "https://hub.example.com/api/v1/runs", stalled{})
+	r.Header.Set("Content-Type", "application/json")
+	r.Header.Set("Authorization", "Bearer "+h.tokens["/api/v1"])
+	answer := httptest.NewRecorder()
+	h.handler.ServeHTTP(answer, r)
+	var p hubv1.Problem
+	check(t, json.Unmarshal(answer.Body.Bytes(), &p))
+	if answer.Code != http.StatusRequestTimeout || p.Code != hubv1.CodeTooSlow || p.Detail != "the body did not arrive within 30s" || !strings.Contains(p.Remedy, "send it again") {
+		t.Errorf("it is answered with %d %s", answer.Code, answer.Body)
 	}
 }
