@@ -24,7 +24,7 @@ const Name = sourceignore.IgnoreFile
 // are found by their names, so that a long list of paths costs next to nothing; each of
 // the others is tried on every path. MaxWork bounds that, in nanoseconds of a slow
 // machine: a hundred patterns with wildcards for as many files as a root may have come to
-// a fifth of it. maxPatterns bounds the memory, some 400 bytes a pattern.
+// a third of it. maxPatterns bounds the memory, some 400 bytes a pattern.
 const maxPatterns = 100_000
 
 // MaxWork is a variable for tests.

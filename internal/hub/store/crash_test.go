@@ -57,6 +57,14 @@ func underLoad(o store.Options) error {
 		return err
 	}
 	failed := make(chan error)
+	go func() {
+		for i := 0; ; i++ {
+			if err := onePool(s, fmt.Sprintf("p-%d-%d", os.Getpid(), i)); err != nil {
+				failed <- err
+				return
+			}
+		}
+	}()
 	for worker := range 6 {
 		go func() {
 			for i := 0; ; i++ {
@@ -70,6 +78,66 @@ func underLoad(o store.Options) error {
 	return <-failed
 }
 
+// onePool is what people do to a pool from its beginning to its end.
+func onePool(s *store.Store, name string) error {
+	if _, err := s.CreatePool(background, admin, store.Key(name), hubv1.CreatePoolRequest{Name: name, PoolDefinition: hubv1.PoolDefinition{MaxRunners: 1}}); err != nil {
+		return err
+	}
+	fmt.Println(store.ActionPoolCreate, name)
+	most := int32(7)
+	if _, err := s.UpdatePool(background, admin, name, 0, hubv1.UpdatePoolRequest{MaxRunners: &most}); err != nil {
+		return err
+	}
+	fmt.Println(store.ActionPoolUpdate, name)
+	made, err := s.CreateCredential(background, admin, "", name)
+	if err != nil {
+		return err
+	}
+	fmt.Println(store.ActionCredentialCreate, made.ID)
+	if _, err := s.Cordon(background, admin, name, "crash"); err != nil {
+		return err
+	}
+	fmt.Println(store.ActionPoolCordon, name)
+	if _, err := s.RevokePool(background, admin, name); err != nil {
+		return err
+	}
+	fmt.Println(store.ActionPoolRevoke, name)
+	return nil
+}
+
+// keeps says whether the database has a change that was acknowledged, with its audit row.
+func keeps(t *testing.T, s *store.Store, db looker, action, object string) {
+	t.Helper()
+	count := func(query string, arguments ...any) (n int) {
+		check(t, db.QueryRow(db.bind(query), arguments...).Scan(&n))
+		return n
+	}
+	kept := true
+	switch action {
+	case store.ActionRunnerMint:
+		kept = count("SELECT COUNT(*) FROM runners WHERE id = ?", object) == 1
+	case store.ActionCredentialCreate:
+		kept = count("SELECT COUNT(*) FROM credentials WHERE id = ?", object) == 1
+	default:
+		pool, _, err := s.GetPool(background, object)
+		check(t, err)
+		switch action {
+		case store.ActionPoolUpdate:
+			kept = pool.MaxRunners == 7
+		case store.ActionPoolCordon:
+			kept = pool.Cordon != nil || pool.State == hubv1.PoolRevoked
+		case store.ActionPoolRevoke:
+			kept = pool.State == hubv1.PoolRevoked
+		}
+	}
+	if !kept {
+		t.Errorf("%s of %s was acknowledged and is lost", action, object)
+	}
+	if rows := count("SELECT COUNT(*) FROM audit WHERE action = ? AND (pool = ? OR object = ?)", action, object, object); rows == 0 {
+		t.Errorf("%s of %s was acknowledged and has no audit row", action, object)
+	}
+}
+
 // oneLife queues a run, and lets a runner execute what it is handed.
 func oneLife(s *store.Store, c store.Credential, key string) error {
 	run, err := s.StartRun(background, admin, store.Key(key), hubv1.StartRunRequest{Project: "app", Command: []string{"true"}}, store.Source{})
@@ -81,6 +149,7 @@ func oneLife(s *store.Store, c store.Credential, key string) error {
 	if err != nil {
 		return err
 	}
+	fmt.Println(store.ActionRunnerMint, minted.RunnerID)
 	enrolled, err := s.Enroll(background, hubv1.EnrollRequest{Token: minted.Token})
 	if err != nil {
 		return err
@@ -174,7 +243,11 @@ func testAHubThatIsKilledLosesNothing(t *testing.T) {
 		})
 		for _, line := range acknowledged {
 			what, id, _ := strings.Cut(line, " ")
-			if what == "ended:" {
+			switch {
+			case what == "ended:":
+				continue
+			case strings.HasPrefix(what, "executor_pool."):
+				keeps(t, w.s, db, what, id)
 				continue
 			}
 			switch run := w.get(t, id); {
