@@ -19,13 +19,21 @@ func TestAValueWithoutAValue(t *testing.T) {
 	}
 	report := check(t, files)
 	if len(report.Problems) != 1 || report.Problems[0].Rule != fleet.RuleUnresolvedVariable ||
-		report.Problems[0].Message != "${MAX} has no value: MAX in spec.postBuild.substitute of Kustomization flux-system/pools is ${MOST}, which has no value (apps/pools.yaml:9)" ||
-		report.Problems[0].Hint != "give MOST one where that is applied" {
+		report.Problems[0].Message != "${MAX} has no value: MAX in spec.postBuild.substitute of Kustomization flux-system/pools has ${MOST}, which nothing replaces here (apps/pools.yaml:9)" ||
+		report.Problems[0].Hint != "give MOST a value where that is applied, or write the value itself" {
 		t.Errorf("%+v", report.Problems)
 	}
 	files["flux/apps.yaml"] = strings.Replace(files["flux/apps.yaml"], "OTHER", "MOST", 1)
 	if report := check(t, files); len(report.Problems) > 0 {
 		t.Errorf("with a value: %+v", report.Problems)
+	}
+}
+
+// What applies pools may be wrong by itself, and lie in a file that is.
+func TestAWrongFileOfWhatAppliesPools(t *testing.T) {
+	files := with(sound(), map[string]string{"flux/eu.yaml": kustomizationOf("eu", "./clusters/eu", "") + "---\nx: [\n"})
+	if got := places(check(t, files)); len(got) != 1 || !strings.HasPrefix(got[0], "syntax flux/eu.yaml:") {
+		t.Errorf("%q", got)
 	}
 }
 

@@ -176,6 +176,11 @@ func ReadyOf(obj *unstructured.Unstructured) metav1.Condition {
 	return metav1.Condition{Type: v1alpha1.ConditionReady, Status: metav1.ConditionUnknown}
 }
 
+// AppliesPaths says whether an object may apply pools in place of a PoolSync.
+func AppliesPaths(obj *unstructured.Unstructured) bool {
+	return isFlux(obj) || obj.GroupVersionKind().Group == argoGroup && slices.Contains([]string{kindApplication, kindApplicationSet}, obj.GetKind())
+}
+
 // TakesAlong says whether what a Kustomization of Flux, an Application of Argo CD or the
 // Applications of an ApplicationSet have applied goes with it.
 func TakesAlong(obj *unstructured.Unstructured) bool {

@@ -12,6 +12,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/fluxcd/pkg/envsubst/parse"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"cloop.dev/cloop/apis/v1alpha1"
@@ -321,8 +322,8 @@ func (o *renderedObject) given(field []string, sync bool) *Variables {
 			v.put(name, text, place)
 			if missing := unreplacedIn(text); missing != "" {
 				delete(v.values, name)
-				v.refused[name] = refusal{fmt.Sprintf("%s in %s of %s is ${%s}, which has no value (%s:%d)", name, strings.Join(field, "."), describe(o.Object), missing, at.File, at.Line),
-					"give " + missing + " one where that is applied"}
+				v.refused[name] = refusal{fmt.Sprintf("%s in %s of %s has ${%s}, which nothing replaces here (%s:%d)", name, strings.Join(field, "."), describe(o.Object), missing, at.File, at.Line),
+					"give " + missing + " a value where that is applied, or write the value itself"}
 			}
 		}
 	}
@@ -338,8 +339,20 @@ func unreplacedIn(text string) string {
 	if err != nil {
 		return ""
 	}
-	for _, name := range (&Variables{}).missing(tree.Root) {
-		return name
+	return spokenOf(tree.Root)
+}
+
+// spokenOf is the name of the first variable in a text; empty: it has none.
+func spokenOf(node parse.Node) string {
+	switch n := node.(type) {
+	case *parse.ListNode:
+		for _, child := range n.Nodes {
+			if name := spokenOf(child); name != "" {
+				return name
+			}
+		}
+	case *parse.FuncNode:
+		return n.Param
 	}
 	return ""
 }
@@ -546,9 +559,7 @@ func (b *builder) applierFiles(roots []root, appliers []applier, top string) []r
 			!slices.ContainsFunc(roots[:had], func(r root) bool { return a.applies(r.path) && b.mayBeOurs(r) }) {
 			continue
 		}
-		if data, err := b.gate.read(a.in); err == nil && len(parsed(a.in, data).problems) == 0 {
-			roots = append(roots, root{path: a.in, loose: true})
-		}
+		roots = append(roots, root{path: a.in, loose: true})
 	}
 	return roots
 }

@@ -96,6 +96,7 @@ func (c *comparison) run(ctx context.Context, scratch string) (err error) {
 		}
 	}
 	c.report.settleMoves(c.compared)
+	c.report.settleLoose()
 	return nil
 }
 
@@ -369,8 +370,8 @@ func (of both) note(name string) (note string, stays bool) {
 		return "nothing of the repository applies the file: whatever does may take away what it had", false
 	case !of.now.found && of.by != "":
 		return "nothing of this name applies the path any more", false
-	case !of.now.found && of.was.by != "" && of.was.by != of.now.by:
-		return "the path is gone, and " + of.was.by + " does not apply it any more", false
+	case len(of.now.objects) == 0 && of.was.by != "" && of.was.by != of.now.by:
+		return "nothing is left of the path, and " + of.was.by + " does not apply it any more", false
 	case !of.now.found:
 		return "the path is gone: what applies it keeps what it has applied, and says that there is no such path, until it is changed or deleted itself", true
 	case len(of.now.objects) > 0 && !of.was.found && of.by == "":

@@ -175,6 +175,53 @@ func (c *comparison) moved(ctx context.Context, m move) error {
 	return nil
 }
 
+// settleLoose takes for one object what goes from a place that nothing of the repository
+// applies and comes in another: what applies pools in place of a PoolSync, in a file that
+// was renamed or cut in two. Whoever applies the one applies the other.
+func (r *Report) settleLoose() {
+	type place struct{ overlay, object int }
+	gone, come := map[key][]place{}, map[key][]place{}
+	for i := range r.Overlays {
+		if r.Overlays[i].By != "" || len(r.Overlays[i].appliers) > 0 {
+			continue
+		}
+		for j := range r.Overlays[i].Objects {
+			switch o := &r.Overlays[i].Objects[j]; {
+			case !fleet.AppliesPaths(o.either().Unstructured):
+			case o.Change == Removed:
+				gone[keyOf(o.before)] = append(gone[keyOf(o.before)], place{i, j})
+			case o.Change == Added:
+				come[keyOf(o.after)] = append(come[keyOf(o.after)], place{i, j})
+			}
+		}
+	}
+	settled, touched := map[place]bool{}, map[int]bool{}
+	for at, from := range gone {
+		if to := come[at]; len(from) == 1 && len(to) == 1 {
+			settled[from[0]], touched[from[0].overlay], touched[to[0].overlay] = true, true, true
+			now := &r.Overlays[to[0].overlay].Objects[to[0].object]
+			var differs bool
+			if *now, differs = compare(r.Overlays[from[0].overlay].Objects[from[0].object].before, now.after); !differs {
+				settled[to[0]] = true
+			}
+		}
+	}
+	for i := range r.Overlays {
+		overlay, kept := &r.Overlays[i], []Object(nil)
+		for j := range overlay.Objects {
+			if !settled[place{i, j}] {
+				kept = append(kept, overlay.Objects[j])
+			}
+		}
+		if touched[i] {
+			overlay.Objects, overlay.Unchanged = kept, len(kept) == 0
+			if !slices.ContainsFunc(kept, func(o Object) bool { return o.Change != Changed }) {
+				overlay.Note = ""
+			}
+		}
+	}
+}
+
 // settleMoves gives the path of a PoolSync that moved the class that it has where
 // the two paths were compared: what is pruned is told there.
 func (r *Report) settleMoves(moves []move) {

@@ -210,11 +210,10 @@ func TestWhatAppliesPoolsGoes(t *testing.T) {
 	t.Parallel()
 	application := "apiVersion: argoproj.io/v1alpha1\nkind: Application\nmetadata: {name: fleet, namespace: argocd, finalizers: [resources-finalizer.argocd.argoproj.io]}\nspec: {source: {repoURL: https://git.example.com/fleet.git, path: clusters/eu}}\n"
 	for name, test := range map[string]struct{ was, now, want string }{
-		"a Kustomization":          {byFlux("./clusters/eu"), "", "1 of 5 roots differ: 1 removed (1 destructive)"},
-		"an Application":           {application, "", "1 of 5 roots differ: 1 removed (1 destructive)"},
-		"of nothing of ours":       {byFlux("./web"), "", "4 roots: no difference"},
-		"one that is suspended":    {byFlux("./clusters/eu"), strings.Replace(byFlux("./clusters/eu"), "prune: true", "prune: true, suspend: true", 1), "1 of 5 roots differ: 1 changed (1 neutral)"},
-		"one that no job can read": {"{{ a }}\n---\n" + byFlux("./clusters/eu"), "", "4 roots: no difference"},
+		"a Kustomization":       {byFlux("./clusters/eu"), "", "1 of 5 roots differ: 1 removed (1 destructive)"},
+		"an Application":        {application, "", "1 of 5 roots differ: 1 removed (1 destructive)"},
+		"of nothing of ours":    {byFlux("./web"), "", "4 roots: no difference"},
+		"one that is suspended": {byFlux("./clusters/eu"), strings.Replace(byFlux("./clusters/eu"), "prune: true", "prune: true, suspend: true", 1), "1 of 5 roots differ: 1 changed (1 neutral)"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -230,6 +229,30 @@ func TestWhatAppliesPoolsGoes(t *testing.T) {
 			}
 		})
 	}
+}
+
+// A file that nothing applies may be renamed, or cut in two.
+func TestWhatAppliesPoolsIsElsewhere(t *testing.T) {
+	t.Parallel()
+	other := strings.Replace(byFlux("./clusters/us"), "name: fleet", "name: us", 1)
+	files := fleetFiles()
+	files["flux/all.yaml"] = byFlux("./clusters/eu") + "---\n" + other
+	r := newRepo(t, files)
+	r.git("mv", "flux/all.yaml", "flux/both.yaml")
+	r.want("HEAD", "5 roots: no difference")
+	r.write(map[string]string{"flux/both.yaml": other, "flux/eu.yaml": byFlux("./clusters/eu")})
+	r.want("HEAD", "6 roots: no difference")
+	r.write(map[string]string{"flux/eu.yaml": strings.Replace(byFlux("./clusters/eu"), "prune: true", "prune: false", 1)})
+	if report, err := r.compare("HEAD"); err != nil || report.Summary != "1 of 6 roots differ: 1 changed (1 neutral)" || strings.Contains(everything(t, report), "the path is new") {
+		t.Errorf("%v %s", err, everything(t, report))
+	}
+	r.write(map[string]string{"flux/eu.yaml": fleettest.Removed, "flux/both.yaml": fleettest.Removed})
+	r.want("HEAD", "1 of 4 roots differ: 2 removed (2 destructive)")
+	// What they applied goes with them, also where the path is still there.
+	r.write(map[string]string{"plain/.keep": "", "plain/gpu.yaml": executorPool("gpu", "maxRunners: 1"), "flux/plain.yaml": byFlux("./plain")})
+	r.commit("Plain", nil)
+	r.write(map[string]string{"flux/plain.yaml": fleettest.Removed, "plain/gpu.yaml": fleettest.Removed})
+	r.want("HEAD", "2 of 5 roots differ: 2 removed (2 destructive)")
 }
 
 // Objects of several clusters may have one name: what each applies is compared with what
