@@ -339,11 +339,16 @@ func (b *builder) without(at root, l withheld) root {
 	if info, err := b.root.Stat(at.path); err != nil || !info.IsDir() {
 		return at
 	}
-	if at.leaves = l; l.surely() == nil || at.kustomization == "" {
+	at.leaves = l
+	gate := b.under(l).gate
+	if at.applied && at.kustomization == "" {
+		// Who else applies it may find one.
+		at.kustomization, _ = gate.kustomizationIn(at.path)
+	}
+	if l.surely() == nil || at.kustomization == "" {
 		return at
 	}
 	// Flux may find none, or another one.
-	gate := b.under(l).gate
 	if gate.leftOut(at.kustomization, false) != nil {
 		if at.kustomization, _ = gate.kustomizationIn(at.path); at.kustomization == "" {
 			at.applied = true
@@ -423,35 +428,50 @@ func (c *checker) absentArtifacts(b *builder) {
 		if filter == nil || a.path == "." || told[a.place] {
 			continue
 		}
-		by := filter.Leaves(a.path, true)
-		if by == nil || b.anyLeft(a.path, filter) {
+		left := b.nothingLeft(a.path, filter)
+		if left == nil {
 			continue
 		}
 		told[a.place] = true
-		left := &leftOutError{a.path, by}
-		problem := a.object.locate(a.object.about(RulePathNotFound, "spec.path", fmt.Sprintf("%s: %v", a.path, left)))
+		message := fmt.Sprintf("%s: %v", a.path, left)
+		if left.name != a.path {
+			message = fmt.Sprintf("%s: no YAML of it is left: of %s, for one: %v", a.path, left.name, left)
+		}
+		problem := a.object.locate(a.object.about(RulePathNotFound, "spec.path", message))
 		problem.Hint = left.remedy()
 		c.find(c.fileSubject(noRoot, problem.File), problem)
 	}
 }
 
-// anyLeft says whether a directory has a file that is not left out, or is not there.
-func (b *builder) anyLeft(dir string, filter *ignored.Filter) bool {
+// nothingLeft is why a directory comes without any YAML, though the repository has some
+// there; nil: it does not, or it is not there.
+func (b *builder) nothingLeft(dir string, filter *ignored.Filter) (left *leftOutError) {
 	if info, err := b.root.Stat(dir); err != nil || !info.IsDir() {
-		return true
+		return nil
 	}
-	if !filter.TakesIn() {
-		return false
+	if by := filter.Leaves(dir, true); by != nil && !filter.TakesIn() {
+		return &leftOutError{dir, by}
 	}
-	found := false
 	_ = fs.WalkDir(b.root.FS(), dir, func(name string, entry fs.DirEntry, err error) error {
-		if err == nil && filter.Leaves(name, entry.IsDir()) == nil {
-			found = true
+		if err != nil || entry.IsDir() || !isYAML(name) && !slices.Contains(konfig.RecognizedKustomizationFileNames(), path.Base(name)) {
+			return nil
+		}
+		by := filter.Leaves(name, false)
+		if by == nil {
+			left = nil
 			return fs.SkipAll
+		}
+		if left == nil {
+			left = &leftOutError{name, by}
 		}
 		return nil
 	})
-	return found
+	if left != nil {
+		if by := filter.Leaves(dir, true); by != nil {
+			return &leftOutError{dir, by}
+		}
+	}
+	return left
 }
 
 // meet notes a file that is read.

@@ -93,7 +93,9 @@ func TestWhatFluxLeavesOut(t *testing.T) {
 		"a plugin":                            {apps("resources: [gpu.yaml, hub.yaml]\ntransformers: [t.yaml]\n", map[string]string{"apps/t.yaml": "apiVersion: builtin\nkind: LabelTransformer\nmetadata: {name: a}\nlabels: {a: b}\n", ".sourceignore": "t.yaml\n"}), []string{"apps/kustomization.yaml:2:16 missing-reference"}, "t.yaml: Flux leaves it out"},
 		"by the base":                         {apps("resources: [../base]\n", map[string]string{"apps/gpu.yaml": "", "apps/hub.yaml": "", "base/kustomization.yaml": "resources: [gpu.yaml, hub.yaml, more.yaml]\n", "base/gpu.yaml": basePool, "base/hub.yaml": hubPool, "base/more.yaml": "apiVersion: v1\nkind: ServiceAccount\nmetadata: {name: a}\n", "base/.sourceignore": "more.yaml\n"}), []string{"base/kustomization.yaml:1:33 missing-reference"}, "more.yaml: Flux leaves it out"},
 		"and it is mended by a pattern below": {apps("resources: [gpu.yaml, hub.yaml]\n", map[string]string{".sourceignore": "/*\n!/apps\n!/flux\n"}), nil, ""},
-		"what nothing refers to":              {apps("resources: [gpu.yaml, hub.yaml]\n", map[string]string{"apps/drafts/old.yaml": strings.Replace(basePool, "name: gpu", "name: old", 1), ".sourceignore": "drafts/\n"}), nil, ""},
+		"every file of a path": {fluxed(map[string]string{"gpu.yaml": "", "hub.yaml": "", "flux/sync.yaml": fluxSync("./apps", "GitRepository"), "apps/gpu.yaml": basePool, "apps/README.md": "pools\n", "hub/hub.yaml": hubPool, ".sourceignore": "/apps/*.yaml\n"}),
+			[]string{"flux/sync.yaml:4:8 path-not-found"}, `apps: no YAML of it is left: of apps/gpu.yaml, for one: Flux leaves it out of what it fetches, by "/apps/*.yaml" at .sourceignore:1`},
+		"what nothing refers to":                    {apps("resources: [gpu.yaml, hub.yaml]\n", map[string]string{"apps/drafts/old.yaml": strings.Replace(basePool, "name: gpu", "name: old", 1), ".sourceignore": "drafts/\n"}), nil, ""},
 		"its kustomization, so that all is applied": {apps("resources: [gpu.yaml]\n", map[string]string{".sourceignore": "/apps/kustomization.yaml\n", "apps/more.yaml": cloudBuild}), []string{"apps/more.yaml:1:1 type-meta"}, ""},
 		"a component": {apps("resources: [gpu.yaml, hub.yaml]\n", map[string]string{"flux/sync.yaml": strings.Replace(fluxSync("./apps", "GitRepository"), "prune: true", "prune: true, components: [../spot]", 1), "spot/kustomization.yaml": "apiVersion: kustomize.config.k8s.io/v1alpha1\nkind: Component\nnamePrefix: a-\n", ".sourceignore": "/spot\n"}),
 			[]string{"flux/sync.yaml:4:48 missing-reference"}, "../spot: Flux leaves it out"},
@@ -193,6 +195,23 @@ func packed(t rapid.TB, from, to string, spec *string) {
 	})
 	if err != nil {
 		t.Fatal(err)
+	}
+}
+
+// One cluster may get a kustomization, and another all that lies beside it.
+func TestAKustomizationThatOneClusterLacks(t *testing.T) {
+	files := map[string]string{"apps/kustomization.yaml": "nameSuffix: -eu\nresources: [gpu.yaml]\n", "apps/gpu.yaml": basePool,
+		"hub/hub.yaml":       strings.Replace(hubPool, "name: gpu", "name: gpu-eu", 1) + "---\n" + hubPool,
+		"clusters/eu/k.yaml": fluxSource + "---\n" + fluxSync("./apps", "GitRepository"),
+		"clusters/us/k.yaml": fluxSource + "  ignore: kustomization.yaml\n---\n" + fluxSync("./apps", "GitRepository"),
+	}
+	report := check(t, files)
+	pools := map[string]bool{}
+	for _, subject := range report.Subjects {
+		pools[subject.Pool] = true
+	}
+	if len(report.Problems) > 0 || !pools["gpu"] || !pools["gpu-eu"] {
+		t.Errorf("pools %v: %+v", pools, report.Problems)
 	}
 }
 
