@@ -454,7 +454,7 @@ func (b *builder) nothingLeft(dir string, filter *ignored.Filter) (left *leftOut
 	}
 	_ = fs.WalkDir(b.root.FS(), dir, func(name string, entry fs.DirEntry, err error) error {
 		if err != nil || entry.IsDir() || !isYAML(name) && !slices.Contains(konfig.RecognizedKustomizationFileNames(), path.Base(name)) {
-			return nil
+			return nil //nolint:nilerr // what cannot be read is told elsewhere
 		}
 		by := filter.Leaves(name, false)
 		if by == nil {

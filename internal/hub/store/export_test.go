@@ -9,6 +9,9 @@ import (
 	"cloop.dev/cloop/apis/hubv1"
 )
 
+// ForgetKeys is the statement that removes keys that are over.
+const ForgetKeys = forgetKeys
+
 // Fill leaves the database room for a few more pages, as a disk that is nearly
 // full does, until the returned function is called.
 func Fill(t testing.TB, s *Store) (free func()) {

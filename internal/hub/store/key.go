@@ -72,13 +72,25 @@ func (s *Store) Repeated(ctx context.Context) (repeated bool, err error) {
 	return repeated, err
 }
 
+// forgetKeys removes keys that are over, as many as it is asked to.
+const forgetKeys = "DELETE FROM idempotency WHERE (actor, key) IN (SELECT actor, key FROM idempotency WHERE created_at < ? ORDER BY created_at LIMIT ?)"
+
+// keysForgotten is how many keys that are over go whenever one is used.
+const keysForgotten = 100
+
 // repeats finds what an earlier request with the key made. The same key with
 // another request is a conflict.
 func (tx *Tx) repeats(actor string, key Key, request any) (object string, repeated bool, err error) {
 	if key == "" {
 		return "", false, nil
 	}
-	if _, err := tx.exec("DELETE FROM idempotency WHERE created_at < ?", nano(tx.now.Add(-keysKept))); err != nil {
+	// A key that is over is none, and some others go with it: not all at once, since
+	// every other change waits.
+	over := nano(tx.now.Add(-keysKept))
+	if _, err := tx.exec("DELETE FROM idempotency WHERE actor = ? AND key = ? AND created_at < ?", tx.keeper(actor), string(key), over); err != nil {
+		return "", false, err
+	}
+	if _, err := tx.exec(forgetKeys, over, keysForgotten); err != nil {
 		return "", false, err
 	}
 	var was string

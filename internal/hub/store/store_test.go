@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -517,6 +518,58 @@ func testRequestsAreRecognisedByTheirKey(t *testing.T) {
 	check(t, err)
 	if three.ID == one.ID {
 		t.Fatal("the key is remembered for ever")
+	}
+}
+
+// Keys are kept a day, however many there are: those that are over go little by little,
+// and none of them counts in the meantime.
+func TestKeysThatAreOverGo(t *testing.T) { both(t, testKeysThatAreOverGo) }
+
+func testKeysThatAreOverGo(t *testing.T) {
+	w := newWorld(t, 1)
+	db := looking(t, w.dir)
+	kept := func() (n int) {
+		check(t, db.QueryRow("SELECT COUNT(*) FROM idempotency").Scan(&n))
+		return n
+	}
+	cordon := func(key string) {
+		t.Helper()
+		_, err := w.s.Cordon(store.WithKey(background, admin, store.Key(key), "cordon"), admin, "gpu", "upgrade")
+		check(t, err)
+	}
+	for i := range 250 {
+		cordon(fmt.Sprint("k", i))
+	}
+	w.clock.Step(25 * time.Hour)
+	must(t)(w.s.Uncordon(background, admin, "gpu"))
+	before := kept()
+	cordon("k249")
+	if pool, _, err := w.s.GetPool(background, "gpu"); err != nil || pool.Cordon == nil {
+		t.Errorf("a key that is over still counts: %v", err)
+	}
+	if went := before - kept(); went != 100 {
+		t.Errorf("%d keys go at once", went)
+	}
+	cordon("k249")
+	cordon("k249")
+	if left := kept(); left != 1 {
+		t.Errorf("%d keys are left", left)
+	}
+	if db.postgres {
+		return
+	}
+	rows, err := db.Query("EXPLAIN QUERY PLAN "+store.ForgetKeys, 0, 1)
+	check(t, err)
+	defer rows.Close()
+	plan := ""
+	for rows.Next() {
+		var id, parent, unused int
+		var step string
+		check(t, rows.Scan(&id, &parent, &unused, &step))
+		plan += step + "; "
+	}
+	if check(t, rows.Err()); strings.Contains(plan, "SCAN") || !strings.Contains(plan, "idempotency_created") {
+		t.Errorf("keys that are over are looked for by %s", plan)
 	}
 }
 
