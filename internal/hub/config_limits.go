@@ -14,7 +14,11 @@ type limitsEntry struct {
 	Machines rateEntry `yaml:"machines"`
 	Failures rateEntry `yaml:"failures"`
 	Watches  int       `yaml:"watches"`
-	Waiting  struct {
+	Answers  struct {
+		PerUser int `yaml:"perUser"`
+		All     int `yaml:"all"`
+	} `yaml:"answers"`
+	Waiting struct {
 		PerUser    int `yaml:"perUser"`
 		PerProject int `yaml:"perProject"`
 		PerPool    int `yaml:"perPool"`
@@ -46,7 +50,17 @@ func (e limitsEntry) rates() (api.Rates, error) {
 	if e.Watches < 0 || e.Watches > maxRate {
 		problems = append(problems, fmt.Errorf("limits.watches must be between 0, which stands for the default, and %d", maxRate))
 	}
-	return api.Rates{Users: api.Rate(e.Users), Machines: api.Rate(e.Machines), Failures: api.Rate(e.Failures), Watches: e.Watches}, errors.Join(problems...)
+	for _, part := range []struct {
+		name  string
+		value int
+	}{{"perUser", e.Answers.PerUser}, {"all", e.Answers.All}} {
+		if part.value < 0 || part.value > maxRate {
+			problems = append(problems, fmt.Errorf("limits.answers.%s must be between 0, which stands for the default, and %d", part.name, maxRate))
+		}
+	}
+	return api.Rates{
+		Users: api.Rate(e.Users), Machines: api.Rate(e.Machines), Failures: api.Rate(e.Failures), Watches: e.Watches, Answers: api.Answers(e.Answers),
+	}, errors.Join(problems...)
 }
 
 // waiting reads how many runs may wait and names every problem in it.

@@ -7,6 +7,7 @@ import (
 
 	"cloop.dev/cloop/internal/fleet/prunelimit"
 	"cloop.dev/cloop/internal/hub"
+	"cloop.dev/cloop/internal/hub/api"
 	"cloop.dev/cloop/internal/hub/store"
 )
 
@@ -31,7 +32,7 @@ sync:
   verify: {mode: TagAndHEAD, signersFile: signers}
 retention: {logs: 36h, runs: 10d, runsPerProject: 0, tokens: 48h, audit: forever}
 projects: {caFile: git.pem, hosts: ["*.example.com"]}
-limits: {watches: 7, waiting: {perUser: 5, perPool: 50}}
+limits: {watches: 7, answers: {perUser: 2, all: 9}, waiting: {perUser: 5, perPool: 50}}
 `
 
 func TestTheConfiguration(t *testing.T) {
@@ -53,8 +54,8 @@ func TestTheConfiguration(t *testing.T) {
 	if config.Retention != want {
 		t.Fatalf("parsed %+v, want %+v", config.Retention, want)
 	}
-	if want := (store.Waiting{PerUser: 5, PerPool: 50}); config.Waiting != want || config.Rates.Watches != 7 {
-		t.Fatalf("parsed %+v, want %+v, and %d watches", config.Waiting, want, config.Rates.Watches)
+	if want := (store.Waiting{PerUser: 5, PerPool: 50}); config.Waiting != want || config.Rates.Watches != 7 || config.Rates.Answers != (api.Answers{PerUser: 2, All: 9}) {
+		t.Fatalf("parsed %+v, want %+v, and %d watches and %+v", config.Waiting, want, config.Rates.Watches, config.Rates.Answers)
 	}
 	if got := config.Projects; got.CAFile != "/etc/hub/git.pem" || len(got.Hosts) != 1 || got.Hosts[0] != "*.example.com" {
 		t.Fatalf("parsed %+v", got)

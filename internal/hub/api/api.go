@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"maps"
 	"net/http"
@@ -65,9 +66,9 @@ type Options struct {
 	Limited func(Limit)
 	// Stopping is closed when the server stops, so that streams end.
 	Stopping <-chan struct{}
-	// WriteTimeout is how long one write of a stream may take: who reads slower
-	// than this is cut off and comes back for a whole snapshot; 30 s where left
-	// out.
+	// WriteTimeout is how long one write may take, of a stream or of up to a megabyte
+	// of another answer: who reads slower than this is cut off, and comes back to a
+	// stream for a whole snapshot; 30 s where left out.
 	WriteTimeout time.Duration
 }
 
@@ -78,6 +79,7 @@ type server struct {
 	// that are not accepted, by address.
 	users, machines, failures *limiter
 	watches                   *openWatches
+	answers                   *places
 	// troubled is when logTrouble logged last, in Unix nanoseconds.
 	troubled atomic.Int64
 }
@@ -92,6 +94,8 @@ func New(o Options) http.Handler {
 	config.CreateHooks = nil
 	format := config.Formats["application/json"]
 	format.Unmarshal = unmarshal
+	marshal := format.Marshal
+	format.Marshal = func(w io.Writer, value any) error { return marshal(timely{w, o.WriteTimeout}, value) }
 	config.Formats = map[string]huma.Format{"application/json": format, "json": format}
 	config.Components.SecuritySchemes = map[string]*huma.SecurityScheme{
 		"bearer": {Type: "http", Scheme: "bearer", Description: "A user's token, a pool credential or a runner's session, by base path. Operations of /api/v1 name the permission that they need as x-cloop-permission; what one may not read is answered with not_found."},
@@ -107,6 +111,7 @@ func New(o Options) http.Handler {
 		Options: o, huma: humago.New(mux, config),
 		users: newLimiter(LimitUsers, rates.Users, o), machines: newLimiter(LimitMachines, rates.Machines, o), failures: newLimiter(LimitFailures, rates.Failures, o),
 		watches: &openWatches{most: rates.Watches, refused: func() { o.Limited(LimitWatches) }, open: map[string]int{}},
+		answers: newPlaces(rates.Answers, o),
 	}
 	s.access()
 	s.audit()
@@ -292,6 +297,9 @@ func register[I, O any](s *server, op huma.Operation, handler func(context.Conte
 	checkDeclared(op)
 	describeKey(&op)
 	op.Middlewares = append(op.Middlewares, s.authFor(op.Path))
+	if isLarge(op) {
+		op.Middlewares = append(op.Middlewares, s.placed)
+	}
 	if op.Path != enrollPath {
 		op.Security = []map[string][]string{{"bearer": {}}}
 	}

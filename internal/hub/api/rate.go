@@ -38,6 +38,8 @@ type Rates struct {
 	// Watches bounds how many streams are open at a time with one credential, each
 	// of which takes some 50 KiB at either end; 1,000 where it is 0.
 	Watches int
+	// Answers bound what is in memory for people at a time.
+	Answers Answers
 }
 
 // Defaults returns the rates where the zero value stands for the default.
@@ -56,6 +58,7 @@ func (r Rates) Defaults() Rates {
 	if r.Watches == 0 {
 		r.Watches = 1000
 	}
+	r.Answers.defaults()
 	return r
 }
 
@@ -68,6 +71,7 @@ const (
 	LimitMachines Limit = "machines"
 	LimitFailures Limit = "failures"
 	LimitWatches  Limit = "watches"
+	LimitAnswers  Limit = "answers"
 )
 
 // maxCounted bounds how many clients a limiter remembers, some hundred bytes

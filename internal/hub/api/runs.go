@@ -45,7 +45,7 @@ func (s *server) runs() {
 		func(ctx context.Context, in *RunPath) (*body[hubv1.Run], error) {
 			return answer(s.Store.GetRun(ctx, in.Run))
 		})
-	register(s, requires(hubv1.PermissionRunCancel, op(http.MethodPost, apiBase+"/runs/{run}/cancel", "cancel-run", "Cancel a run")),
+	register(s, requires(hubv1.PermissionRunCancel, large(op(http.MethodPost, apiBase+"/runs/{run}/cancel", "cancel-run", "Cancel a run"))),
 		func(ctx context.Context, in *RunPath) (*body[hubv1.Run], error) {
 			return answer(s.Store.CancelRun(ctx, actorOf(ctx), in.Run))
 		})
@@ -162,7 +162,12 @@ func (s *server) readLog(ctx context.Context, in *struct {
 		w.Header().Set("X-Content-Type-Options", "nosniff")
 		w.WriteHeader(http.StatusOK)
 		ctx := hc.Context()
+		giveBack := func() {}
+		if !in.Follow { // the others are bounded as watches
+			giveBack = keepPlace(ctx)
+		}
 		last(w, func() {
+			defer giveBack()
 			defer release()
 			defer sub.Close()
 			s.copyLog(ctx, s.stretch(w).write, sub, logPart{in.Run, in.Offset, in.Limit, in.Follow})
