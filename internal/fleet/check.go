@@ -154,6 +154,7 @@ func (o Checking) Check(ctx context.Context, root string, paths ...string) (*Rep
 		return nil, err
 	}
 	c.appliers, c.doubts = &appliers, b.doubts
+	c.government.base.appliers = appliers
 	for _, at := range roots {
 		if err := c.root(ctx, b, at); err != nil {
 			return nil, err

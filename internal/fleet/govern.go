@@ -153,9 +153,11 @@ type baseline struct {
 	renderer *Renderer
 	// roots: path, and what applies it → identity → object.
 	roots map[way]map[string]*unstructured.Unstructured
-	// before and now are the roots of the base and of what is checked.
-	before []string
-	now    map[string]bool
+	// before and now are the roots of the base and of what is checked, and appliers what
+	// applies those.
+	before   []string
+	now      map[string]bool
+	appliers []applier
 }
 
 // find returns what an object was in a root, as one object applies that; nil: it is new,
@@ -188,22 +190,30 @@ func (b *baseline) find(ctx context.Context, root, by, in, identity string) *uns
 	return nil
 }
 
-// of are the objects of a root at the base, as one object applies it: the one that the
-// same root or file defines, else one of its name, else whatever does.
+// of are the objects of a root at the base, as one object applies it.
 func (b *baseline) of(ctx context.Context, root, by, in string) map[string]*unstructured.Unstructured {
 	ways, err := b.renderer.Ways(ctx, root)
 	if err != nil {
 		return nil
 	}
-	at := 0
-	for _, same := range []func(Way) bool{
-		func(w Way) bool { return w.By == by && w.In == in },
-		func(w Way) bool { return w.By == by },
-	} {
-		if found := slices.IndexFunc(ways, same); found >= 0 {
-			at = found
-			break
+	at := slices.IndexFunc(ways, func(w Way) bool { return w.By == by && w.In == in })
+	if at < 0 {
+		// It may be one that is gone, in another place or under another name; one that is
+		// still there is another cluster's.
+		var gone []int
+		for i := range ways {
+			if !slices.ContainsFunc(b.appliers, func(a applier) bool { return a.name == ways[i].By && a.in == ways[i].In && a.applies(root) }) {
+				gone = append(gone, i)
+			}
 		}
+		if named := slices.IndexFunc(gone, func(i int) bool { return ways[i].By == by }); named >= 0 {
+			at = gone[named]
+		} else if len(gone) > 0 {
+			at = gone[0]
+		}
+	}
+	if at < 0 {
+		return nil
 	}
 	key := way{root, ways[at].By, ways[at].In}
 	objects, known := b.roots[key]

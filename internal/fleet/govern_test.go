@@ -305,11 +305,14 @@ func TestOwnRulesOnChangesOfOneOfSeveral(t *testing.T) {
 		files map[string]string
 		want  int
 	}{
-		"nothing":               {nil, 0},
-		"a little":              {map[string]string{"clusters/us/all.yaml": flux("40")}, 0},
-		"too much in one":       {map[string]string{"clusters/us/all.yaml": flux("80")}, 1},
-		"too much in another":   {map[string]string{"clusters/eu/all.yaml": flux("30")}, 1},
-		"a cluster that is new": {map[string]string{"clusters/us/all.yaml": "", "clusters/jp/all.yaml": flux("3")}, 0},
+		"nothing":                         {nil, 0},
+		"a little":                        {map[string]string{"clusters/us/all.yaml": flux("40")}, 0},
+		"too much in one":                 {map[string]string{"clusters/us/all.yaml": flux("80")}, 1},
+		"too much in another":             {map[string]string{"clusters/eu/all.yaml": flux("30")}, 1},
+		"a cluster that is new":           {map[string]string{"clusters/us/all.yaml": "", "clusters/jp/all.yaml": flux("30")}, 0},
+		"a cluster beside them":           {map[string]string{"clusters/jp/all.yaml": flux("80")}, 0},
+		"a file with another name":        {map[string]string{"clusters/us/all.yaml": "", "clusters/us/k.yaml": flux("40")}, 0},
+		"too much in a file with another": {map[string]string{"clusters/us/all.yaml": "", "clusters/us/k.yaml": flux("80")}, 1},
 	} {
 		before, err := fleet.NewRenderer(base, nil)
 		if err != nil {

@@ -361,14 +361,12 @@ func (s *survey) roots(ctx context.Context, top string) ([]root, error) {
 			roots = append(roots, root{path: dir, kustomization: s.kustomizations[dir]})
 		}
 	}
-	if len(roots) == 0 {
-		// They refer to each other in a circle, which kustomize reports, or are
-		// components, which show what is wrong with them also by themselves.
+	if roots = append(roots, s.circles(roots)...); len(roots) == 0 {
+		// They are components, which show what is wrong with them also by themselves.
 		for _, dir := range s.order {
 			roots = append(roots, root{path: dir, kustomization: s.kustomizations[dir]})
 		}
 	}
-	roots = append(roots, s.circles(roots)...)
 	plain, err := s.plainRoots(ctx, top)
 	if err != nil {
 		return nil, err

@@ -548,20 +548,48 @@ func (b *builder) hasFiles(at root) bool {
 // applierFiles adds the plain files that nothing else has and that define what applies
 // something of ours, other than a PoolSync: what they say of it counts.
 func (b *builder) applierFiles(roots []root, appliers []applier, top string) []root {
-	had := len(roots)
+	ours := b.leadsToOurs(roots, appliers)
 	for i := range appliers {
 		a := &appliers[i]
 		_, kustomization := a.kustomizations[a.in]
-		if a.sync || a.elsewhere || kustomization || !isYAML(a.in) || b.excluded(a.in, top) || top != "." && a.in != top && !strings.HasPrefix(a.in, top+"/") {
+		if a.sync || !ours[a.in] || kustomization || !isYAML(a.in) || b.excluded(a.in, top) || top != "." && a.in != top && !strings.HasPrefix(a.in, top+"/") {
 			continue
 		}
-		if slices.ContainsFunc(roots, func(r root) bool { return r.path == a.in || r.kustomization == "" && r.hasFile(a.in) }) ||
-			!slices.ContainsFunc(roots[:had], func(r root) bool { return a.applies(r.path) && b.mayBeOurs(r) }) {
-			continue
+		if !slices.ContainsFunc(roots, func(r root) bool { return r.path == a.in || r.kustomization == "" && r.hasFile(a.in) }) {
+			roots = append(roots, root{path: a.in, loose: true})
 		}
-		roots = append(roots, root{path: a.in, loose: true})
 	}
 	return roots
+}
+
+// leadsToOurs are the roots and plain files that define what applies something of ours, or
+// such a definition. The paths of an ApplicationSet may be anything that is made of its
+// generators.
+func (b *builder) leadsToOurs(roots []root, appliers []applier) map[string]bool {
+	paths, found := pathsOf(appliers), map[string]bool{}
+	var reach func(place string)
+	reach = func(place string) {
+		for _, i := range paths.applying(appliers, place) {
+			if in := appliers[i].in; !found[in] {
+				found[in] = true
+				reach(in)
+			}
+		}
+	}
+	any := false
+	for _, r := range roots {
+		if b.mayBeOurs(r) {
+			any = true
+			reach(r.path)
+		}
+	}
+	for i := range appliers {
+		if a := &appliers[i]; any && !a.elsewhere && a.argo() && strings.Contains(a.path, "{{") && !found[a.in] {
+			found[a.in] = true
+			reach(a.in)
+		}
+	}
+	return found
 }
 
 // hasFile says whether a file lies in a plain root.

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 
+	"cloop.dev/cloop/apis/v1alpha1"
 	"cloop.dev/cloop/internal/fleet"
 	"cloop.dev/cloop/internal/fleet/closure"
 	"cloop.dev/cloop/internal/secret"
@@ -354,6 +355,10 @@ func (c *comparison) differ(name string, of both) Overlay {
 	if !out.Unchanged {
 		out.Note, out.stays = of.note(name)
 	}
+	if out.stays && of.by == "" && of.was.by == "" && onlyApply(out.Objects) {
+		// Who applies them is not in the repository, and is seldom a PoolSync.
+		out.Note, out.stays = fileGoes, false
+	}
 	if out.stays {
 		for i := range out.Objects {
 			out.Objects[i].stay()
@@ -362,14 +367,25 @@ func (c *comparison) differ(name string, of both) Overlay {
 	return out
 }
 
+const fileGoes = "nothing of the repository applies it: whatever does may take away what it had"
+
+// onlyApply says whether all objects are of kinds that have paths applied.
+func onlyApply(objects []Object) bool {
+	return !slices.ContainsFunc(objects, func(o Object) bool {
+		return !fleet.AppliesPaths(o.either().Unstructured) && (o.Kind != v1alpha1.PoolSyncKind || !o.either().ours)
+	})
+}
+
 // note says what it means that the overlay itself comes or goes, and whether all
 // that it had applied stays as it is.
 func (of both) note(name string) (note string, stays bool) {
 	switch {
 	case len(of.now.objects) == 0 && of.by == "" && of.was.by == "" && (path.Ext(name) == ".yaml" || path.Ext(name) == ".yml"):
-		return "nothing of the repository applies the file: whatever does may take away what it had", false
+		return fileGoes, false
 	case !of.now.found && of.by != "":
 		return "nothing of this name applies the path any more", false
+	case !of.now.found && of.was.by != "" && of.was.by != of.now.by:
+		return "the path is gone, and " + of.was.by + " does not apply it any more", false
 	case len(of.now.objects) == 0 && of.was.by != "" && of.was.by != of.now.by:
 		return "nothing is left of the path, and " + of.was.by + " does not apply it any more", false
 	case !of.now.found:

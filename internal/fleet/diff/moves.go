@@ -13,21 +13,31 @@ import (
 )
 
 // move is an object of the repository that applies another path than before: what
-// it applied from the one it goes on to apply from the other.
-type move struct{ by, from, to string }
+// it applied from the one it goes on to apply from the other. was and now are where the
+// revisions have it.
+type move struct{ by, from, to, was, now string }
 
 // site is one object that applies a path, and where the repository has it.
 type site struct{ by, in, path string }
 
-// sites are those of one revision that the other does not have, by their object.
+// sites are those of one revision that the other does not have, by their object. One that
+// is only written in another place is the same, as far as there are as many.
 func sites(ways, others map[string][]fleet.Way) map[string][]site {
 	all := map[string][]site{}
 	for at, list := range ways {
+		has := func(list []fleet.Way, way fleet.Way) bool {
+			return slices.ContainsFunc(list, func(w fleet.Way) bool { return w.By == way.By && w.In == way.In })
+		}
+		left := slices.DeleteFunc(slices.Clone(others[at]), func(w fleet.Way) bool { return has(list, w) })
 		for _, way := range list {
-			applies := func(w fleet.Way) bool { return w.By == way.By }
-			if way.By != "" && !slices.ContainsFunc(others[at], applies) {
-				all[way.By] = append(all[way.By], site{way.By, way.In, at})
+			if way.By == "" || has(others[at], way) {
+				continue
 			}
+			if same := slices.IndexFunc(left, func(w fleet.Way) bool { return w.By == way.By }); same >= 0 {
+				left = slices.Delete(left, same, same+1)
+				continue
+			}
+			all[way.By] = append(all[way.By], site{way.By, way.In, at})
 		}
 	}
 	for _, list := range all {
@@ -56,13 +66,15 @@ func movesBetween(before, after map[string][]fleet.Way) []move {
 				if _, alone := only(gone, func(s site) bool { return same(s, to) }); !ok || !alone {
 					continue
 				}
-				all = append(all, move{by, from.path, to.path})
+				all = append(all, move{by, from.path, to.path, from.in, to.in})
 				gone = slices.DeleteFunc(gone, func(s site) bool { return s == from })
 				come = slices.DeleteFunc(come, func(s site) bool { return s == to })
 			}
 		}
 	}
-	slices.SortFunc(all, func(a, b move) int { return strings.Compare(a.to+"\x00"+a.by, b.to+"\x00"+b.by) })
+	slices.SortFunc(all, func(a, b move) int {
+		return strings.Compare(a.to+"\x00"+a.by+"\x00"+a.now, b.to+"\x00"+b.by+"\x00"+b.now)
+	})
 	return all
 }
 
@@ -108,16 +120,16 @@ func (c *comparison) findMoves(ctx context.Context, roots []string) error {
 // movedAt compares what comes to a path, or goes from it, with the other half of
 // the move, and leaves the other ways. done: there are none.
 func (c *comparison) movedAt(ctx context.Context, name string, before, after *[]fleet.Way) (done bool, err error) {
-	gone, come := map[string]bool{}, map[string]bool{}
+	gone, come := map[site]bool{}, map[site]bool{}
 	for _, m := range c.moves {
 		switch {
 		case m.from == name:
-			gone[m.by] = true
+			gone[site{m.by, m.was, name}] = true
 			if c.wanted(m.to) {
 				continue
 			}
 		case m.to == name:
-			come[m.by] = true
+			come[site{m.by, m.now, name}] = true
 		default:
 			continue
 		}
@@ -128,8 +140,8 @@ func (c *comparison) movedAt(ctx context.Context, name string, before, after *[]
 	if len(gone)+len(come) == 0 {
 		return false, nil
 	}
-	*before = slices.DeleteFunc(slices.Clone(*before), func(w fleet.Way) bool { return gone[w.By] })
-	*after = slices.DeleteFunc(slices.Clone(*after), func(w fleet.Way) bool { return come[w.By] })
+	*before = slices.DeleteFunc(slices.Clone(*before), func(w fleet.Way) bool { return gone[site{w.By, w.In, name}] })
+	*after = slices.DeleteFunc(slices.Clone(*after), func(w fleet.Way) bool { return come[site{w.By, w.In, name}] })
 	// What nobody of the repository applies is no other way beside one that moved.
 	return len(appliersOf(*before, *after)) == 0, nil
 }
@@ -145,12 +157,13 @@ func (c *comparison) moved(ctx context.Context, m move) error {
 		revision
 		files closure.Files
 		name  string
-	}{{revision{name: AtBase, renderer: c.was}, c.base, m.from}, {revision{name: AtHead, renderer: c.now}, c.head, m.to}} {
+		in    string
+	}{{revision{name: AtBase, renderer: c.was}, c.base, m.from, m.was}, {revision{name: AtHead, renderer: c.now}, c.head, m.to, m.now}} {
 		ways, err := r.renderer.Ways(ctx, r.name)
 		if err != nil {
 			return err
 		}
-		ways = slices.DeleteFunc(ways, func(w fleet.Way) bool { return w.By != m.by })
+		ways = slices.DeleteFunc(ways, func(w fleet.Way) bool { return w.By != m.by || w.In != r.in })
 		applied[i] = ways
 		r.from = closureOf(r.files, r.name, ways)
 		if i == 0 {
@@ -166,6 +179,9 @@ func (c *comparison) moved(ctx context.Context, m move) error {
 	}
 	overlay := c.differ(m.to, both{was: sides[0], now: sides[1]})
 	overlay.From, overlay.appliers = m.from, []string{m.by}
+	if slices.ContainsFunc(c.moves, func(other move) bool { return other.by == m.by && other.now != m.now && other.to == m.to }) {
+		overlay.By, overlay.In = m.by, m.now
+	}
 	if len(overlay.Failures) == 0 && len(sides[1].objects) > 0 {
 		c.compared = append(c.compared, m)
 		overlay.Note = m.by + " applies it in place of " + m.from + ": what both have stays as it is"

@@ -231,6 +231,59 @@ func TestWhatAppliesPoolsGoes(t *testing.T) {
 	}
 }
 
+// What applies only what applies pools counts, and so does a set whose paths are made of
+// what is found.
+func TestWhatAppliesAppliersGoes(t *testing.T) {
+	t.Parallel()
+	application := func(name, path string) string {
+		return "apiVersion: argoproj.io/v1alpha1\nkind: Application\nmetadata: {name: " + name + ", namespace: argocd, finalizers: [resources-finalizer.argocd.argoproj.io]}\nspec: {source: {repoURL: https://git.example.com/fleet.git, path: " + path + "}}\n"
+	}
+	set := "apiVersion: argoproj.io/v1alpha1\nkind: ApplicationSet\nmetadata: {name: all, namespace: argocd}\nspec:\n  generators: [{git: {directories: [{path: clusters/*}]}}]\n  template: {spec: {source: {repoURL: https://git.example.com/fleet.git, path: '{{.path.path}}'}}}\n"
+	flux := strings.Replace(byFlux("./apps"), "name: fleet", "name: apps", 1)
+	for name, test := range map[string]struct {
+		files map[string]string
+		gone  string
+		want  string
+	}{
+		"an app of apps":                     {map[string]string{"root.yaml": application("root", "apps"), "apps/eu.yaml": application("eu", "clusters/eu")}, "root.yaml", "1 of 6 roots differ: 1 removed (1 destructive)"},
+		"a Kustomization of Kustomizations":  {map[string]string{"flux/apps.yaml": flux, "apps/eu.yaml": byFlux("./clusters/eu")}, "flux/apps.yaml", "1 of 6 roots differ: 1 removed (1 destructive)"},
+		"a Kustomization of a kustomization": {map[string]string{"flux/apps.yaml": flux, "apps/kustomization.yaml": "resources: [eu.yaml]\n", "apps/eu.yaml": byFlux("./clusters/eu")}, "flux/apps.yaml", "1 of 5 roots differ: 1 removed (1 destructive)"},
+		"a set":                              {map[string]string{"apps/all.yaml": set}, "apps/all.yaml", "1 of 4 roots differ: 1 removed (1 destructive)"},
+		"a PoolSync":                         {map[string]string{"boot/eu/s.yaml": applies("./clusters/eu")}, "boot/eu/s.yaml", "1 of 4 roots differ: 1 removed (1 destructive)"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			files := fleetFiles()
+			maps.Copy(files, test.files)
+			r := newRepo(t, files)
+			r.write(map[string]string{test.gone: fleettest.Removed})
+			r.want("HEAD", test.want)
+		})
+	}
+}
+
+// One of several clusters whose objects have one name may get a path of its own.
+func TestOneOfSeveralMoves(t *testing.T) {
+	t.Parallel()
+	for name, sync := range map[string]func(string) string{"Flux": byFlux, "PoolSyncs": applies} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			files := fleetFiles()
+			files["apps/gpu.yaml"], files["apps/kustomization.yaml"] = executorPool("gpu", "maxRunners: 3"), "resources: [gpu.yaml]\n"
+			files["boot/eu/k.yaml"], files["boot/us/k.yaml"] = sync("./apps"), sync("./apps")
+			r := newRepo(t, files)
+			r.write(map[string]string{"boot/us/k.yaml": sync("./apps-us"), "apps-us/gpu.yaml": executorPool("gpu", "maxRunners: 2"), "apps-us/kustomization.yaml": "resources: [gpu.yaml]\n"})
+			report, err := r.compare("HEAD", "apps", "apps-us")
+			if err != nil {
+				t.Fatal(err)
+			}
+			if text := everything(t, report); !strings.Contains(text, "applies it in place of apps: what both have stays as it is") || !strings.Contains(text, "/spec/maxRunners  lower  3 → 2") || strings.Contains(text, "removed, destructive") || strings.Contains(text, "added, raise") {
+				t.Error(text)
+			}
+		})
+	}
+}
+
 // A file that nothing applies may be renamed, or cut in two.
 func TestWhatAppliesPoolsIsElsewhere(t *testing.T) {
 	t.Parallel()

@@ -6,6 +6,7 @@ import (
 	"database/sql/driver"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
@@ -13,6 +14,8 @@ import (
 
 	"golang.org/x/sys/unix"
 	sqlite3 "modernc.org/sqlite"
+
+	"cloop.dev/cloop/internal/atomicfile"
 )
 
 // place is the files that SQLite has open, and the names at which it found them.
@@ -79,10 +82,10 @@ func (p *place) leave() (err error) {
 	p.left.Do(func() {
 		if p.anchor != nil {
 			if p.check() != nil {
-				err = p.anchor.Raw(func(conn any) error {
+				err = errors.Join(p.anchor.Raw(func(conn any) error {
 					_, err := conn.(sqlite3.FileControl).FileControlPersistWAL("main", 1)
 					return err
-				})
+				}), p.disown())
 			}
 			err = errors.Join(err, p.anchor.Close())
 		}
@@ -91,6 +94,46 @@ func (p *place) leave() (err error) {
 		}
 	})
 	return err
+}
+
+// ofSuffix is behind the name of a journal in the name of a file that says which
+// database it belongs to: its device and its inode.
+const ofSuffix = ".of"
+
+// disown notes that the journal which stays belongs to no database that may lie beside
+// it: SQLite would lay it over whatever that is.
+func (p *place) disown() error {
+	if len(p.files) < 2 {
+		return nil
+	}
+	database, journal := p.files[0], p.files[1]
+	var now unix.Stat_t
+	if err := unix.Stat(journal.name, &now); err != nil || now.Ino != journal.ino || now.Dev != journal.dev {
+		return nil //nolint:nilerr // it is elsewhere, too
+	}
+	return atomicfile.Write(journal.name+ofSuffix, fmt.Appendf(nil, "%d %d\n", database.dev, database.ino), 0o600)
+}
+
+// owned refuses a database beside the journal of another one. What was noted goes with
+// the journal, or once the database is its own again.
+func owned(path string) error {
+	journal := path + "-wal"
+	noted, err := os.ReadFile(journal + ofSuffix)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	var now unix.Stat_t
+	of := ""
+	if err := unix.Stat(path, &now); err == nil {
+		of = fmt.Sprintf("%d %d\n", now.Dev, now.Ino)
+	}
+	if _, err := os.Stat(journal); errors.Is(err, fs.ErrNotExist) || of == string(noted) {
+		return os.Remove(journal + ofSuffix)
+	}
+	return fmt.Errorf("%[1]s holds changes of another database than %[2]s is now, which was put there while a hub ran: put that one back, or, to use this one, move %[1]s, %[2]s-shm and %[1]s%[3]s away, then start the hub again", journal, path, ofSuffix)
 }
 
 // awayError is a file that is not where it was.

@@ -166,3 +166,44 @@ func TestAHubWhoseDatabaseWasReplacedLeavesTheOtherAlone(t *testing.T) {
 		t.Errorf("its journal of %d bytes is %d bytes, %v", len(was), len(now), err)
 	}
 }
+
+// Of SQLite: a database beside the journal of another one is none that anybody has. The hub does
+// not begin with it.
+func TestAHubDoesNotStartBesideAnothersJournal(t *testing.T) {
+	w := newWorld(t, 1)
+	first := w.run(t)
+	file := func(suffix string) string { return filepath.Join(w.dir, "hub.db"+suffix) }
+	aside := t.TempDir()
+	_, err := looking(t, w.dir).Exec("VACUUM INTO '" + filepath.Join(aside, "backup") + "'")
+	check(t, err)
+	second := w.run(t)
+	check(t, os.Rename(file(""), filepath.Join(aside, "own")))
+	check(t, os.Rename(filepath.Join(aside, "backup"), file("")))
+	_ = w.refused(t)
+	check(t, w.s.Close())
+	open := func() (err error) {
+		w.s, err = store.Open(background, store.Options{Dir: w.dir, Clock: w.clock})
+		return err
+	}
+	if err := open(); err == nil || !strings.Contains(err.Error(), "changes of another database") || !strings.Contains(err.Error(), file("-wal.of")) {
+		t.Fatalf("beside the journal of another: %v", err)
+	}
+	check(t, os.Rename(file(""), filepath.Join(aside, "backup")))
+	check(t, os.Rename(filepath.Join(aside, "own"), file("")))
+	check(t, open())
+	w.has(t, first, second)
+	if _, err := os.Stat(file("-wal.of")); !os.IsNotExist(err) {
+		t.Errorf("what was noted is still there: %v", err)
+	}
+	// The same again, and the other is meant.
+	check(t, os.Rename(file(""), filepath.Join(aside, "own")))
+	check(t, os.Rename(filepath.Join(aside, "backup"), file("")))
+	_ = w.refused(t)
+	check(t, w.s.Close())
+	for _, suffix := range []string{"-wal", "-shm", "-wal.of"} {
+		check(t, os.Rename(file(suffix), filepath.Join(aside, "own"+suffix)))
+	}
+	check(t, open())
+	w.has(t, first)
+	check(t, w.s.Close())
+}

@@ -36,6 +36,9 @@ func openSQLite(ctx context.Context, dir string, clock clock.PassiveClock) (*sql
 	if err := complete(path); err != nil {
 		return nil, err
 	}
+	if err := owned(path); err != nil {
+		return nil, err
+	}
 	if err := found(ctx, path); err != nil {
 		return nil, opening(path, err)
 	}

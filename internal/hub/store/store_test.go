@@ -560,7 +560,7 @@ func testKeysThatAreOverGo(t *testing.T) {
 	}
 	rows, err := db.Query("EXPLAIN QUERY PLAN "+store.ForgetKeys, 0, 1)
 	check(t, err)
-	defer rows.Close()
+	defer func() { _ = rows.Close() }()
 	plan := ""
 	for rows.Next() {
 		var id, parent, unused int
