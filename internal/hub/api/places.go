@@ -21,7 +21,7 @@ import (
 // memory from when it is asked for until its reader has taken it, and may have
 // several megabytes. The zero value stands for the defaults.
 type Answers struct {
-	// PerUser is how many of them one user may have: 16.
+	// PerUser is how many of them one user may have: 8.
 	PerUser int
 	// All is how many there may be: 64.
 	All int
@@ -29,7 +29,7 @@ type Answers struct {
 
 func (a *Answers) defaults() {
 	if a.PerUser == 0 {
-		a.PerUser = 16
+		a.PerUser = 8
 	}
 	if a.All == 0 {
 		a.All = 64
