@@ -119,8 +119,10 @@ func (s *Store) StartRun(ctx context.Context, actor string, key Key, request hub
 		if err := tx.held(project.Name, source); err != nil {
 			return err
 		}
-		if err := tx.room(actor, project, pool); err != nil {
-			return err
+		if !request.NoWait { // else it has a runner at once, or is nothing
+			if err := tx.room(actor, project, pool); err != nil {
+				return err
+			}
 		}
 		if id, err = tx.queue(actor, project, pool, request, source); err != nil {
 			return err

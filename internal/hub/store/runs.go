@@ -25,7 +25,7 @@ func (s *Store) ListRuns(ctx context.Context, project string, limit int) ([]hubv
 // Runs is a page of runs, newest first: of one project unless that is empty.
 func (s *Store) Runs(ctx context.Context, project string, query RunsQuery) (page hubv1.RunList, err error) {
 	page.Items = []hubv1.Run{}
-	err = s.view(ctx, func(q querier) error {
+	err = s.viewPage(ctx, func(q querier) error {
 		if project != "" {
 			p, err := findProject(ctx, q, project)
 			if err != nil {

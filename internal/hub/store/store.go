@@ -129,6 +129,10 @@ type Store struct {
 	// something to do.
 	deadline chan struct{}
 
+	// pages has a value for each page that is being read: at most so many, so that
+	// there are connections for those who read little.
+	pages chan struct{}
+
 	present presence
 	uses    uses
 	// tokenUses is uses for users' tokens.
@@ -175,7 +179,7 @@ func Open(ctx context.Context, o Options) (*Store, error) {
 	s := &Store{
 		Limits: o.Limits.Defaults(), clock: o.Clock, observe: o.Observe, trouble: o.Trouble, refused: o.Refused, compare: o.Compare, committed: o.Committed, uptime: o.Uptime,
 		requests: make(chan *request), stopped: make(chan struct{}), stop: make(chan struct{}),
-		deadline: make(chan struct{}, 1), attached: map[string]attachment{}, detached: map[string]struct{}{},
+		deadline: make(chan struct{}, 1), pages: make(chan struct{}, maxPages), attached: map[string]attachment{}, detached: map[string]struct{}{},
 	}
 	if s.observe == nil {
 		s.observe = func(Event) {}

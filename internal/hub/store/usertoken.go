@@ -199,7 +199,7 @@ func (s *Store) ListTokens(ctx context.Context, user string, over bool, cursor s
 		args = append(args, created, created, id)
 	}
 	const order = " ORDER BY created_at DESC, id LIMIT ?"
-	err = s.view(ctx, func(q querier) error {
+	err = s.viewPage(ctx, func(q querier) error {
 		sizes, err := collect(ctx, q, scanTokenSize, "SELECT created_at, id, octet_length(scopes) + COALESCE(octet_length(ceiling), 0) FROM tokens"+where+order,
 			append(args, maxTokensPage+1)...)
 		if err != nil {

@@ -54,6 +54,11 @@ func testNoMoreRunsWaitThanMay(t *testing.T) {
 		t.Errorf("there are %d, %v", len(runs), err)
 	}
 
+	// What never waits is not refused for what does: it gets a runner, or there is none.
+	if _, err := s.StartRun(background, "user:ann", "", hubv1.StartRunRequest{Project: "app", Command: []string{"true"}, NoWait: true}, store.Undemanding("")); codeOf(err) != hubv1.CodeWaitingForCapacity {
+		t.Errorf("a run that never waits is answered with %v", err)
+	}
+
 	// What is in a runner's hands does not wait, nor does what has ended.
 	r := w.runner(t, "key-one1")
 	must(t)(queue("ann", "", "web"))
