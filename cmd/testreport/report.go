@@ -43,6 +43,10 @@ type report struct {
 	out io.Writer
 	// output: package, or package and test → what it printed so far.
 	output map[string][]string
+	// races: package → what the race detector says, which counts for a test that happens
+	// to run then and may be printed in the middle of another; racing: it is saying it.
+	races  map[string][]string
+	racing map[string]bool
 	// started: package → when its tests began.
 	started  map[string]time.Time
 	running  []interval
@@ -57,7 +61,7 @@ type report struct {
 type interval struct{ from, to time.Time }
 
 func newReport(out io.Writer) *report {
-	return &report{out: out, output: map[string][]string{}, started: map[string]time.Time{}}
+	return &report{out: out, output: map[string][]string{}, races: map[string][]string{}, racing: map[string]bool{}, started: map[string]time.Time{}}
 }
 
 func (r *report) phase(name string, took time.Duration) {
@@ -98,6 +102,7 @@ func (r *report) take(e event) {
 		r.started[e.Package] = e.Time
 	case "output":
 		r.output[key] = append(r.output[key], e.Output)
+		r.race(e)
 	case "build-output":
 		// A package that does not compile: the compiler's words, at once.
 		fmt.Fprint(r.out, e.Output)
@@ -109,6 +114,21 @@ func (r *report) take(e event) {
 		} else {
 			r.testDone(e, key)
 		}
+	}
+}
+
+// race keeps what the race detector prints, from its first line to the rule below it.
+func (r *report) race(e event) {
+	const rule = "=================="
+	if strings.Contains(e.Output, "WARNING: DATA RACE") {
+		r.racing[e.Package] = true
+	}
+	if !r.racing[e.Package] || e.Test == "" {
+		return // what no test owns is shown anyway
+	}
+	r.races[e.Package] = append(r.races[e.Package], e.Output)
+	if strings.HasPrefix(e.Output, rule) {
+		r.racing[e.Package] = false
 	}
 }
 
@@ -137,6 +157,7 @@ func (r *report) packageDone(e event) {
 	fmt.Fprintf(r.out, "%-4s  %-44s %7.1f s\n", verdict, name, e.Elapsed)
 	if e.Action == "fail" {
 		r.failures = append(r.failures, name)
+		fmt.Fprint(r.out, strings.Join(r.races[e.Package], ""))
 		// What no test owns: a panic, a race, a timeout.
 		own := e.Package + " "
 		for _, key := range slices.Sorted(maps.Keys(r.output)) {

@@ -21,6 +21,11 @@ const events = `
 {"Time":"2026-01-01T10:00:06Z","Action":"start","Package":"cloop.dev/cloop/internal/bad"}
 {"Time":"2026-01-01T10:00:08Z","Action":"output","Package":"cloop.dev/cloop/internal/bad","Test":"TestC","Output":"    c_test.go:3: got 1, want 2\n"}
 {"Time":"2026-01-01T10:00:08Z","Action":"fail","Package":"cloop.dev/cloop/internal/bad","Test":"TestC","Elapsed":1.5}
+{"Time":"2026-01-01T10:00:08Z","Action":"output","Package":"cloop.dev/cloop/internal/bad","Test":"TestD","Output":"WARNING: DATA RACE\n"}
+{"Time":"2026-01-01T10:00:08Z","Action":"output","Package":"cloop.dev/cloop/internal/bad","Test":"TestD","Output":"Write at 0x1 by goroutine 7:\n"}
+{"Time":"2026-01-01T10:00:08Z","Action":"output","Package":"cloop.dev/cloop/internal/bad","Test":"TestD","Output":"==================\n"}
+{"Time":"2026-01-01T10:00:08Z","Action":"output","Package":"cloop.dev/cloop/internal/bad","Test":"TestD","Output":"quiet, too\n"}
+{"Time":"2026-01-01T10:00:08Z","Action":"pass","Package":"cloop.dev/cloop/internal/bad","Test":"TestD","Elapsed":0}
 {"Time":"2026-01-01T10:00:09Z","Action":"output","Package":"cloop.dev/cloop/internal/bad","Output":"WARNING: DATA RACE\n"}
 {"Time":"2026-01-01T10:00:10Z","Action":"fail","Package":"cloop.dev/cloop/internal/bad","Elapsed":4}
 {"ImportPath":"cloop.dev/cloop/internal/broken","Action":"build-output","Output":"broken.go:1:1: expected 'package'\n"}
@@ -39,18 +44,19 @@ func TestReport(t *testing.T) {
 	for _, want := range []string{
 		"got 1, want 2",
 		"WARNING: DATA RACE",
+		"Write at 0x1 by goroutine 7",
 		"expected 'package'",
 		"internal/broken does not compile",
 		"internal/good TestB: b_test.go:9: no user namespaces",
 		"compile and link                                       7.0 s",
 		"tests                                                  5.0 s",
-		"1 passed, 3 failed, 1 not run",
+		"2 passed, 3 failed, 1 not run",
 	} {
 		if !strings.Contains(printed, want) {
 			t.Errorf("the report lacks %q:\n%s", want, printed)
 		}
 	}
-	if strings.Contains(printed, "quiet when it passes") {
+	if strings.Contains(printed, "quiet") {
 		t.Error("the report shows the output of a test that passed")
 	}
 	if r.passed(false) {
