@@ -17,7 +17,7 @@ import (
 
 func TestTheFleetOfArgoCDPassesItsCheckWithoutAWarning(t *testing.T) {
 	code, stdout, stderr := cloop(t, repository(t, "argocd"), "fleet", "check")
-	if code != 0 || stdout != "3 roots, 3 documents, 1 pool: all is well\n" {
+	if code != 0 || stdout != "4 roots, 4 documents, 1 pool: all is well\n" {
 		t.Errorf("exit code %d: %s%s", code, stdout, stderr)
 	}
 }
