@@ -192,6 +192,18 @@ func (b *baseline) find(ctx context.Context, root, by, in, identity string) *uns
 
 // of are the objects of a root at the base, as one object applies it.
 func (b *baseline) of(ctx context.Context, root, by, in string) map[string]*unstructured.Unstructured {
+	asked := way{root, by, in}
+	objects, known := b.roots[asked]
+	if !known {
+		objects = b.closest(ctx, root, by, in)
+		b.roots[asked] = objects
+	}
+	return objects
+}
+
+// closest are those of the way of the base that is the one asked for or, where it has
+// none such, was it.
+func (b *baseline) closest(ctx context.Context, root, by, in string) map[string]*unstructured.Unstructured {
 	ways, err := b.renderer.Ways(ctx, root)
 	if err != nil {
 		return nil
