@@ -69,19 +69,25 @@ func TestAKnownPathWithAnotherMethodSaysWhichItTakes(t *testing.T) {
 	}
 }
 
+// plain is a sound request of an operation, with a token where people ask.
+func (h *hub) plain(op operation) request {
+	in := request{method: op.method, target: h.target(op, ""), contentType: op.contentType}
+	if strings.HasPrefix(op.path, "/api/") {
+		in.header = map[string]string{"Authorization": "Bearer " + h.tokens["/api/v1"]}
+	}
+	if op.sample != nil {
+		in.body = encoded(op.sample)
+	}
+	return in
+}
+
 func TestAQueryThatAnOperationDoesNotTakeIsRefused(t *testing.T) {
 	h := newHub(t, validatorOf(t), nil)
 	for _, op := range operations(t, h.handler) {
 		if strings.HasPrefix(op.path, "/webhooks/") {
 			continue
 		}
-		in := request{method: op.method, target: h.target(op, ""), contentType: op.contentType}
-		if strings.HasPrefix(op.path, "/api/") {
-			in.header = map[string]string{"Authorization": "Bearer " + h.tokens["/api/v1"]}
-		}
-		if op.sample != nil {
-			in.body = encoded(op.sample)
-		}
+		in := h.plain(op)
 		for query, want := range map[string]string{"actr=bob": "query.actr", "%zz": "query", "a;b": "query"} {
 			asked := in
 			asked.target += "?" + query
@@ -128,13 +134,7 @@ func TestWhatAnyOperationMayBeAnsweredIsDescribed(t *testing.T) {
 		if strings.HasPrefix(op.path, "/webhooks/") {
 			continue
 		}
-		in := request{method: op.method, target: h.target(op, ""), contentType: op.contentType}
-		if strings.HasPrefix(op.path, "/api/") {
-			in.header = map[string]string{"Authorization": "Bearer " + h.tokens["/api/v1"]}
-		}
-		if op.sample != nil {
-			in.body = encoded(op.sample)
-		}
+		in := h.plain(op)
 		h.send(in) // compares what it says of a database that is closed
 	}
 	limited := newHub(t, validatorOf(t), func(o *api.Options) { o.Rates.Users = api.Rate{PerSecond: 0.001, Burst: 6} })
