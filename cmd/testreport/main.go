@@ -60,7 +60,7 @@ func run(ctx context.Context, kubernetes, race bool, arguments []string) (passed
 	command := []string{"test", "-json"}
 	if race {
 		if canRace(ctx) {
-			command = append(command, "-race")
+			command = append(command, "-race", "-gcflags="+unraced)
 		} else {
 			r.unable("the race detector", "it needs cgo and a C compiler")
 		}
@@ -73,6 +73,11 @@ func run(ctx context.Context, kubernetes, race bool, arguments []string) (passed
 	r.finish(time.Since(began))
 	return !failed && r.passed(strict), nil
 }
+
+// unraced leaves SQLite alone, which is C that was translated to Go: it shares no
+// memory with our code, and checks of its pointers are half of what tests of the
+// hub take under the race detector.
+const unraced = "modernc.org/sqlite/lib=-race=false -d=checkptr=0"
 
 // goTest feeds the output of one `go test -json` to the report.
 func goTest(ctx context.Context, arguments []string, r *report) (failed bool, err error) {
