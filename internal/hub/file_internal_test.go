@@ -10,10 +10,14 @@ import (
 )
 
 func TestNobodyWaitsForAFileThatHangs(t *testing.T) {
-	release := make(chan struct{})
+	release, forever := make(chan struct{}), make(chan struct{})
+	defer close(forever)
 	f := &files{under: map[string]int{}, read: func(name string) ([]byte, error) {
-		if name == "hangs" {
+		switch name {
+		case "hangs":
 			<-release
+		case "hangs forever":
+			<-forever
 		}
 		return []byte(name), nil
 	}}
@@ -39,10 +43,7 @@ func TestNobodyWaitsForAFileThatHangs(t *testing.T) {
 	}
 	stopped, stop := context.WithCancel(context.Background())
 	stop()
-	forever := make(chan struct{})
-	defer close(forever)
-	f.read = func(string) ([]byte, error) { <-forever; return nil, nil }
-	if _, err := f.readFile(stopped, "hangs again"); err == nil {
+	if _, err := f.readFile(stopped, "hangs forever"); err == nil {
 		t.Error("who is told to stop waits on")
 	}
 }

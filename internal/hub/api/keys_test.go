@@ -55,8 +55,9 @@ func (h *hub) user(name, role string) string {
 	return token.Secret
 }
 
-// observed is all that the hub's administrator sees, with what the audit trail says.
-func (h *hub) observed() string {
+// observed is all that the hub's administrator sees, with what the audit trail says;
+// credentials are those of the pools whose names begin with one of prefixes.
+func (h *hub) observed(prefixes ...string) string {
 	h.t.Helper()
 	var out strings.Builder
 	read := func(path string) []byte {
@@ -66,12 +67,17 @@ func (h *hub) observed() string {
 		}
 		return answer.Body.Bytes()
 	}
-	for _, path := range []string{"pools?revoked=true", "projects", "runs?limit=1000", "users", "groups", "roles", "tokens?all=true&over=true", "syncs", "audit?limit=1000"} {
+	pools := read("/api/v1/pools?revoked=true")
+	fmt.Fprintf(&out, "%s\n", pools)
+	for _, path := range []string{"projects", "runs?limit=1000", "users", "groups", "roles", "tokens?all=true&over=true", "syncs", "audit?limit=100"} {
 		fmt.Fprintf(&out, "%s\n", read("/api/v1/"+path))
 	}
-	var pools hubv1.PoolList
-	check(h.t, json.Unmarshal(read("/api/v1/pools?revoked=true"), &pools))
-	for _, pool := range pools.Items {
+	var list hubv1.PoolList
+	check(h.t, json.Unmarshal(pools, &list))
+	for _, pool := range list.Items {
+		if !slices.ContainsFunc(prefixes, func(prefix string) bool { return strings.HasPrefix(pool.Name, prefix) }) {
+			continue
+		}
 		fmt.Fprintf(&out, "%s\n", read("/api/v1/pools/"+pool.Name+"/credentials?revoked=true"))
 	}
 	return out.String()
@@ -398,24 +404,23 @@ func isDoneOnce(t *testing.T, h *hub, prepare func(*hub, string) keyed, name str
 	actor := "actor-of-" + name
 	by := h.as(h.user(actor, "admin"))
 	k := prepare(h, name)
-	before := h.observed()
+	before := h.observed(name, "gpu")
 	first := by.carryOut(k.change, "key")
 	if first.Code/100 != 2 {
 		t.Fatalf("it is answered %d: %s", first.Code, first.Body)
 	}
-	after := h.observed()
+	after := h.observed(name, "gpu")
 	if !k.unseen && after == before {
 		t.Fatal("it changes nothing")
 	}
-	// repeated expects what a repetition is answered with, and no change.
+	// repeated expects what a repetition is answered with, and that all is as after.
 	repeated := func(what string, c change, good func(*httptest.ResponseRecorder) bool) {
 		t.Helper()
-		before := h.observed()
 		if answer := by.carryOut(c, "key"); !good(answer) {
 			t.Errorf("%s is answered %d: %s", what, answer.Code, answer.Body)
 		}
-		if now := h.observed(); now != before {
-			t.Errorf("%s changes something: it was\n%s\nand is\n%s", what, before, now)
+		if now := h.observed(name, "gpu"); now != after {
+			t.Errorf("%s changes something: it was\n%s\nand is\n%s", what, after, now)
 		}
 	}
 	likeFirst := func(answer *httptest.ResponseRecorder) bool { return answer.Code == first.Code }
@@ -428,6 +433,7 @@ func isDoneOnce(t *testing.T, h *hub, prepare func(*hub, string) keyed, name str
 	repeated("a repetition", k.change, likeFirst)
 	if k.undo != nil {
 		k.undo()
+		after = h.observed(name, "gpu")
 		good := likeFirst
 		if k.removed {
 			good = refused(hubv1.CodeConflict, "removed since")
@@ -439,6 +445,7 @@ func isDoneOnce(t *testing.T, h *hub, prepare func(*hub, string) keyed, name str
 		refused(hubv1.CodeConflict, "another request"))
 	// Whose right was taken away learns nothing more by the key.
 	h.done("DELETE", "/api/v1/roles/admin/bindings?subject=user:"+actor, nil)()
+	after = h.observed(name, "gpu")
 	repeated("a repetition by one who may not any more", k.change, func(answer *httptest.ResponseRecorder) bool {
 		return answer.Code == http.StatusForbidden || answer.Code == http.StatusNotFound
 	})
