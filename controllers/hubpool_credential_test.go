@@ -158,18 +158,12 @@ func TestACredentialAgesByTheHubsClock(t *testing.T) {
 	s.pool(mints(s.ns, 24*time.Hour))
 	s.pass()
 	first := s.mintedWell(s.ns)
-	ahead := time.Duration(0)
-	s.hub.meets(func(w http.ResponseWriter, _ *http.Request) bool {
-		w.Header()["Date"] = []string{time.Now().Add(ahead).UTC().Format(http.TimeFormat)}
-		return false
-	})
-	ahead = 23 * time.Hour
-	s.hub.strips = true
+	s.hub.goesAhead(23 * time.Hour)
 	s.restart()
 	if _, wait := s.pass(); s.secret(s.ns).ResourceVersion != first.ResourceVersion || wait > time.Hour+time.Minute {
 		t.Error("it is rotated early")
 	}
-	ahead = 25 * time.Hour
+	s.hub.goesAhead(25 * time.Hour)
 	s.restart()
 	if s.pass(); s.secret(s.ns).Annotations[v1alpha1.AnnotationCredentialID] == first.Annotations[v1alpha1.AnnotationCredentialID] {
 		t.Error("it is not rotated")

@@ -51,8 +51,9 @@ type realHub struct {
 	// lost.
 	meet  func(http.ResponseWriter, *http.Request) bool
 	after func(*http.Request) bool
-	// strips leaves the hub's own Date out.
-	strips bool
+	// ahead is by how much the clock is ahead that dates the hub's answers; nil: it is
+	// the hub's own.
+	ahead *time.Duration
 }
 
 type lockedBuffer struct {
@@ -136,8 +137,10 @@ func newRealHub(t *testing.T) *realHub {
 	proxy := httputil.NewSingleHostReverseProxy(&url.URL{Scheme: "https", Host: sharedHub.addr})
 	proxy.Transport, proxy.FlushInterval, proxy.ErrorLog = behind, -1, slog.NewLogLogger(slog.NewTextHandler(io.Discard, nil), slog.LevelError)
 	proxy.ModifyResponse = func(r *http.Response) error {
-		if h.strips {
-			r.Header.Del("Date")
+		h.mu.Lock()
+		defer h.mu.Unlock()
+		if h.ahead != nil {
+			r.Header.Set("Date", time.Now().Add(*h.ahead).UTC().Format(http.TimeFormat))
 		}
 		return nil
 	}
@@ -185,6 +188,13 @@ func (h *realHub) loses(after func(*http.Request) bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.after = after
+}
+
+// goesAhead has answers dated by a clock that is ahead.
+func (h *realHub) goesAhead(by time.Duration) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.ahead = &by
 }
 
 // shut has nobody reach the hub, also who is in already.
