@@ -199,6 +199,13 @@ func (h *fakeHub) state(id string) hubv1.RunnerState {
 	return ""
 }
 
+// started counts the runners that were ever minted.
+func (h *fakeHub) started() int {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.starts
+}
+
 // alive counts runners that are not retired.
 func (h *fakeHub) alive() (n int32) {
 	h.mu.Lock()

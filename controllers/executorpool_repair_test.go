@@ -37,8 +37,8 @@ func TestConvergesAfterACrashBetweenMintAndPod(t *testing.T) {
 	if pod.Name != podspec.PodName("gpu", key) {
 		t.Errorf("the Pod is %s, not the one of the minted runner", pod.Name)
 	}
-	if runner := s.run(pod); runner != "runner-0" || s.hub.starts != 1 {
-		t.Errorf("runner %s, %d runners", runner, s.hub.starts)
+	if runner, started := s.run(pod), s.hub.started(); runner != "runner-0" || started != 1 {
+		t.Errorf("runner %s, %d runners", runner, started)
 	}
 }
 

@@ -58,8 +58,8 @@ func TestARotationLosesNoRunner(t *testing.T) {
 	if state := s.hub.state(late); state != hubv1.RunnerIdle {
 		t.Errorf("the runner that came up after the rotation is %s", state)
 	}
-	if s.hub.starts != 2 {
-		t.Errorf("%d runners were started", s.hub.starts)
+	if started := s.hub.started(); started != 2 {
+		t.Errorf("%d runners were started", started)
 	}
 }
 

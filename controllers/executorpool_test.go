@@ -42,8 +42,8 @@ func TestScalesFromZeroAndCleansUp(t *testing.T) {
 	s.hub.settle(second)
 	s.end(pods[1], 0, "")
 	s.untilPods(0)
-	if s.hub.starts != 2 || s.hub.alive() != 0 {
-		t.Errorf("%d runners were started and %d are left", s.hub.starts, s.hub.alive())
+	if started := s.hub.started(); started != 2 || s.hub.alive() != 0 {
+		t.Errorf("%d runners were started and %d are left", started, s.hub.alive())
 	}
 }
 

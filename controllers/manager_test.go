@@ -254,14 +254,19 @@ func unless(so bool, otherwise string) error {
 
 func eventually(t *testing.T, what string, so func() error) {
 	t.Helper()
-	deadline := time.Now().Add(patience)
+	eventuallyWithin(patience, t, what, so)
+}
+
+func eventuallyWithin(long time.Duration, t *testing.T, what string, so func() error) {
+	t.Helper()
+	deadline := time.Now().Add(long)
 	for {
 		err := so()
 		if err == nil {
 			return
 		}
 		if time.Now().After(deadline) {
-			t.Fatalf("not in %s: %s: %v", patience, what, err)
+			t.Fatalf("not in %s: %s: %v", long, what, err)
 		}
 		time.Sleep(20 * time.Millisecond)
 	}

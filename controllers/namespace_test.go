@@ -25,12 +25,15 @@ func deleteNamespace(t *testing.T, c client.Client, name string) {
 	}
 }
 
-func namespaceIs(t *testing.T, c client.Client, name string) func() error {
-	return func() error {
+// namespaceIsGone waits until a namespace is gone. What deletes it looks at it again some
+// eight seconds apart, or sixteen, while something is left.
+func namespaceIsGone(t *testing.T, c client.Client, name string) {
+	t.Helper()
+	eventuallyWithin(collectorPatience, t, "namespace "+name+" is gone", func() error {
 		ns := &corev1.Namespace{}
 		err := c.Get(t.Context(), client.ObjectKey{Name: name}, ns)
 		return unless(apierrors.IsNotFound(err), "it is "+string(ns.Status.Phase)+": "+conditionsOf(ns))
-	}
+	})
 }
 
 func conditionsOf(ns *corev1.Namespace) string {
@@ -52,7 +55,7 @@ func TestADeletedNamespaceGoesWithItsRuns(t *testing.T) {
 	pods := s.untilPods(2)
 	s.hub.handOff(s.run(pods[0]))
 	deleteNamespace(t, s.client, s.ns)
-	eventually(t, "the namespace is gone", namespaceIs(t, s.client, s.ns))
+	namespaceIsGone(t, s.client, s.ns)
 	if left := s.hub.alive(); left != 0 {
 		t.Errorf("%d runners are left at the hub", left)
 	}
@@ -65,7 +68,7 @@ func TestADeletedNamespaceGoesWithItsPoolSync(t *testing.T) {
 	s.applier(s.ns)
 	s.ready(v1alpha1.ReasonReconciliationSucceeded)
 	deleteNamespace(t, s.client, s.ns)
-	eventually(t, "the namespace is gone", namespaceIs(t, s.client, s.ns))
+	namespaceIsGone(t, s.client, s.ns)
 }
 
 // What was applied to a namespace that is gone needs no prune, and the rights to
@@ -85,7 +88,7 @@ func TestPruneGoesOnWithoutANamespaceThatIsGone(t *testing.T) {
 	s.applier(s.ns, other)
 	s.ready(v1alpha1.ReasonReconciliationSucceeded)
 	deleteNamespace(t, s.client, other)
-	eventually(t, "the other namespace is gone", namespaceIs(t, s.client, other))
+	namespaceIsGone(t, s.client, other)
 	_, sync := s.push(map[string]string{"clusters/dev/kustomization.yaml": "resources: [../../pools, quota.yaml]\n"})
 	if ready := condition(sync, v1alpha1.ConditionReady); ready.Status != metav1.ConditionTrue || s.names(sync) != "ExecutorPool/a ResourceQuota/runners" {
 		t.Errorf("%s; Ready is %+v", s.names(sync), ready)
@@ -228,7 +231,7 @@ func TestANamespaceGoesWithTheControllerInIt(t *testing.T) {
 		t.Errorf("the pool has %q", p.Finalizers)
 	}
 	patch(&pod, `{"metadata":{"finalizers":null}}`)
-	eventually(t, "the namespace is gone", namespaceIs(t, s.client, s.ns))
+	namespaceIsGone(t, s.client, s.ns)
 }
 
 // Told to stop while its namespace stays, a controller lets go of nothing.
@@ -275,5 +278,5 @@ func TestTheFleetControllerLetsGoOfItsNamespace(t *testing.T) {
 	if err := s.client.Patch(s.ctx, pod, client.RawPatch("application/merge-patch+json", []byte(`{"metadata":{"finalizers":null}}`))); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "the namespace is gone", namespaceIs(t, s.client, s.ns))
+	namespaceIsGone(t, s.client, s.ns)
 }

@@ -179,9 +179,10 @@ func TestPostingGoesOnWhenTheReceiverFails(t *testing.T) {
 			if n := valueOf(t, p.posts.WithLabelValues(c.result)); n < 1 {
 				t.Errorf("%v are %s", n, c.result)
 			}
-			got := to.events()
-			if len(got) == 0 || got[len(got)-1].Message != "second" || to.tries != c.tries {
-				t.Errorf("after %d tries: %+v", to.tries, got)
+			to.mu.Lock()
+			defer to.mu.Unlock()
+			if n := len(to.posted); n == 0 || to.posted[n-1].Message != "second" || to.tries != c.tries {
+				t.Errorf("after %d tries: %+v", to.tries, to.posted)
 			}
 		})
 	}

@@ -19,14 +19,20 @@ func TestASuspendedSyncSaysByWhomAndGoesOn(t *testing.T) {
 	s := newSyncStage(t, overlay("gpu"))
 	s.poolSync()
 	s.ready(v1alpha1.ReasonReconciliationSucceeded)
-	until := time.Now().Add(3 * time.Second).UTC().Truncate(time.Second)
-	patch := `{"spec":{"suspend":true,"suspendReason":"nodes are drained","suspendUntil":"` + until.Format(time.RFC3339) + `"}}`
-	if err := s.client.Patch(s.ctx, s.get(), client.RawPatch(types.MergePatchType, []byte(patch)), client.FieldOwner("kubectl-patch")); err != nil {
-		t.Fatal(err)
+	suspend := func(until time.Time) {
+		t.Helper()
+		patch := `{"spec":{"suspend":true,"suspendReason":"nodes are drained","suspendUntil":"` + until.Format(time.RFC3339) + `"}}`
+		if err := s.client.Patch(s.ctx, s.get(), client.RawPatch(types.MergePatchType, []byte(patch)), client.FieldOwner("kubectl-patch")); err != nil {
+			t.Fatal(err)
+		}
 	}
+	until := time.Now().Add(time.Hour).UTC().Truncate(time.Second)
+	suspend(until)
 	sync := s.ready(v1alpha1.ReasonSuspended)
 	s.says(sync, "suspended by kubectl-patch: nodes are drained, until "+until.Format(time.RFC3339)+"; what is applied stays as it is")
 	s.git.Commit(fleetRepository, map[string]string{"pools/gpu.yaml": poolFile("gpu", 7)})
+	until = time.Now().Add(3 * time.Second).UTC().Truncate(time.Second)
+	suspend(until)
 	s.until("it goes on where Git is", func() bool { return s.pool("gpu").Spec.MaxRunners == 7 })
 	if now := time.Now(); now.Before(until) {
 		t.Errorf("it goes on %s too early", until.Sub(now))

@@ -58,10 +58,10 @@ func TestReadyWaitsForWhatIsApplied(t *testing.T) {
 	s.ready(v1alpha1.ReasonReconciliationSucceeded)
 
 	// What fails later has as long to come back.
-	s.edit(func(sync *v1alpha1.PoolSync) { sync.Spec.Timeout.Duration = 2 * time.Second })
+	s.edit(func(sync *v1alpha1.PoolSync) { sync.Spec.Timeout.Duration = 5 * time.Second })
 	s.ready(v1alpha1.ReasonReconciliationSucceeded)
 	s.serves("gpu", metav1.ConditionFalse, v1alpha1.ReasonHubUnavailable)
-	s.says(s.ready(v1alpha1.ReasonHealthCheckFailed), "in 2s: 1 of 3 objects", "ExecutorPool "+s.ns+"/gpu (HubUnavailable)")
+	s.says(s.ready(v1alpha1.ReasonHealthCheckFailed), "in 5s: 1 of 3 objects", "ExecutorPool "+s.ns+"/gpu (HubUnavailable)")
 	s.serves("gpu", metav1.ConditionTrue, v1alpha1.ReasonServing)
 	s.ready(v1alpha1.ReasonReconciliationSucceeded)
 }

@@ -148,7 +148,7 @@ func (s *stage) wrote(r *replica) []string {
 // takeover is the longest that a pool goes without a leader: the Lease, the look
 // at it that shows the leader's last sign, the look that shows that there is none,
 // and what a busy machine adds.
-const takeover = leaseDuration + 2*22*leaseRetry/10 + 3*time.Second
+const takeover = leaseDuration + 2*22*leaseRetry/10 + 15*time.Second
 
 // runnersOnce fails if a runner was started twice, or its token made useless.
 func (s *stage) runnersOnce(pods []corev1.Pod, mints int) {
