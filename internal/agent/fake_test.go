@@ -80,7 +80,7 @@ func (h *fakeHub) update(change func()) {
 // await returns when the condition holds, which is read under the lock.
 func (h *fakeHub) await(t testing.TB, what string, holds func() bool) {
 	t.Helper()
-	deadline := time.After(30 * time.Second)
+	deadline := time.After(patience)
 	for {
 		h.mu.Lock()
 		done, changed := holds(), h.changed
@@ -377,7 +377,7 @@ func (l *life) end() error {
 	select {
 	case err := <-l.ended:
 		return err
-	case <-time.After(30 * time.Second):
+	case <-time.After(patience):
 		l.t.Fatal("the runner does not end")
 		return nil
 	}

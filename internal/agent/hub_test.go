@@ -115,8 +115,17 @@ func (s *system) runner(ctx context.Context, key string) (agent.Options, <-chan 
 	if s.change != nil {
 		s.change(&o)
 	}
-	ended := make(chan error, 1)
-	go func() { ended <- agent.Run(ctx, o) }()
+	ctx, cancel := context.WithCancel(ctx)
+	ended, over := make(chan error, 1), make(chan struct{})
+	go func() {
+		defer close(over)
+		ended <- agent.Run(ctx, o)
+	}()
+	// It logs to the test, also where that has failed and waits for nothing more.
+	s.t.Cleanup(func() {
+		cancel()
+		<-over
+	})
 	return o, ended
 }
 
@@ -160,7 +169,7 @@ func (s *system) log(ctx context.Context, run string) string {
 }
 
 func within(t testing.TB) context.Context {
-	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
 	t.Cleanup(cancel)
 	return ctx
 }

@@ -148,7 +148,7 @@ func TestErrorsAreOfThreeSorts(t *testing.T) {
 			<-r.Context().Done()
 		}
 	})
-	c := client(t, s, func(o *hubclient.Options) { o.Timeout = 200 * time.Millisecond })
+	c, hurried := client(t, s, nil), client(t, s, func(o *hubclient.Options) { o.Timeout = 200 * time.Millisecond })
 	for name, want := range map[string]struct {
 		code        hubv1.Code
 		unavailable bool
@@ -156,6 +156,10 @@ func TestErrorsAreOfThreeSorts(t *testing.T) {
 		"refused": {hubv1.CodePoolExists, false}, "broken": {hubv1.CodeUnavailable, true}, "proxy": {hubv1.CodeNotFound, false},
 		"elsewhere": {hubv1.CodeInvalid, false}, "nonsense": {"", true}, "slow": {"", true},
 	} {
+		c := c
+		if name == "slow" {
+			c = hurried
+		}
 		_, err := c.GetPool(t.Context(), name)
 		var p *hubv1.Problem
 		if got := errors.As(err, &p); got != (want.code != "") || got && p.Code != want.code {

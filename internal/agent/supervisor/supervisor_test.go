@@ -246,7 +246,7 @@ func TestExecGivesUpWithItsContext(t *testing.T) {
 
 func identify(t *testing.T, file string) process.Identity {
 	t.Helper()
-	for deadline := time.Now().Add(10 * time.Second); time.Now().Before(deadline); time.Sleep(time.Millisecond) {
+	for deadline := time.Now().Add(time.Minute); time.Now().Before(deadline); time.Sleep(time.Millisecond) {
 		data, err := os.ReadFile(file)
 		if pid, convErr := strconv.Atoi(string(bytes.TrimSpace(data))); err == nil && convErr == nil {
 			identity, err := process.Identify(pid)
@@ -288,22 +288,38 @@ func leased(t *testing.T, s *supervisor.Supervisor, deadline supervisor.Instant)
 }
 
 func TestACommandEndsWithItsLease(t *testing.T) {
+	// A machine that is too busy to start and renew within the lease gets a longer one.
+	for unit := 100 * time.Millisecond; ; unit *= 4 {
+		lived, exit := livesOnItsLease(t, unit)
+		if errors.Is(exit.Err, supervisor.ErrLapsed) && lived >= 8*unit {
+			return
+		}
+		if !errors.Is(exit.Err, supervisor.ErrLapsed) || unit > time.Second {
+			t.Fatalf("ended after %s with %+v, with a lease of %s", lived, exit, 8*unit)
+		}
+		t.Logf("with a lease of %s it ended after %s", 8*unit, lived)
+	}
+}
+
+// livesOnItsLease has a command live on a lease of eight units, the last six of which
+// it gets by a renewal, and says for how long it did.
+func livesOnItsLease(t *testing.T, unit time.Duration) (time.Duration, supervisor.Exit) {
+	t.Helper()
 	s := start(t)
 	began := supervisor.Now()
-	if _, err := leased(t, s, began.Add(200*time.Millisecond)); err != nil {
-		t.Fatal(err)
+	if _, err := leased(t, s, began.Add(2*unit)); err != nil {
+		return supervisor.Now().Sub(began), supervisor.Exit{Err: err}
 	}
 	// Renewed, it outlives the first lease; what was said before changes nothing.
-	for _, lease := range []time.Duration{800 * time.Millisecond, 300 * time.Millisecond} {
+	for _, lease := range []time.Duration{8 * unit, 3 * unit} {
 		if err := s.Renew(began.Add(lease)); err != nil {
 			t.Fatal(err)
 		}
 	}
 	exit := <-s.Exited()
-	if lived := supervisor.Now().Sub(began); !errors.Is(exit.Err, supervisor.ErrLapsed) || lived < 800*time.Millisecond {
-		t.Errorf("ended after %s with %+v", lived, exit)
-	}
+	lived := supervisor.Now().Sub(began)
 	all(t, s)
+	return lived, exit
 }
 
 // A process that is stopped between working out a deadline and sending it must
@@ -317,14 +333,17 @@ func TestAMessageThatIsHeldUpDoesNotExtendTheLease(t *testing.T) {
 	}
 	release := supervisor.Hold(s)
 	sent := make(chan error, 1)
-	go func(deadline supervisor.Instant) { sent <- s.Renew(deadline) }(supervisor.Now().Add(life))
-	<-time.After(held - supervisor.Now().Sub(began))
+	asked := supervisor.Now()
+	go func() { sent <- s.Renew(asked.Add(life)) }()
+	<-time.After(held)
+	released := supervisor.Now()
 	release()
 	if err := <-sent; err != nil {
 		t.Fatal(err)
 	}
 	exit := <-s.Exited()
-	if lived := supervisor.Now().Sub(began); !errors.Is(exit.Err, supervisor.ErrLapsed) || lived < life-100*time.Millisecond || lived >= held+life {
+	ended := supervisor.Now()
+	if lived := ended.Sub(began); !errors.Is(exit.Err, supervisor.ErrLapsed) || lived < life-100*time.Millisecond || ended.Sub(released) >= life {
 		t.Errorf("ended after %s with %+v, want it to end after %s", lived, exit, life)
 	}
 	all(t, s)
@@ -368,17 +387,18 @@ func TestAStoppedSupervisorIsKilled(t *testing.T) {
 		"while the command runs": func(t *testing.T, s *supervisor.Supervisor) error {
 			sh(t, s, "sleep 1000")
 			pause(t, s)
+			supervisor.SetPatience(s, 100*time.Millisecond)
 			return s.Kill()
 		},
 		"before it says that the command started": func(t *testing.T, s *supervisor.Supervisor) error {
 			pause(t, s)
+			supervisor.SetPatience(s, 100*time.Millisecond)
 			_, err := s.Exec(t.Context(), supervisor.Command{Path: "/bin/true", Argv: []string{"true"}, Dir: "/"})
 			return err
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := start(t)
-			supervisor.SetPatience(s, 100*time.Millisecond)
 			if err := act(t, s); !errors.Is(err, supervisor.ErrDied) {
 				t.Errorf("ended with %v", err)
 			}
