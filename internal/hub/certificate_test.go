@@ -55,13 +55,11 @@ func pairFor(t *testing.T, now time.Time) (pki.Pair, string) {
 // tick moves the clock until something is so; each look takes a connection.
 func (r *running) tick(what string, is func() bool) {
 	r.t.Helper()
-	for range 200 {
-		if is() {
-			return
+	for deadline := time.Now().Add(patience); !is(); r.clock.Step(10 * time.Second) {
+		if time.Now().After(deadline) {
+			r.t.Fatalf("not so in %s: %s", patience, what)
 		}
-		r.clock.Step(10 * time.Second)
 	}
-	r.t.Fatalf("not so in time: %s", what)
 }
 
 func (r *running) reloadFails(want bool) func() bool {

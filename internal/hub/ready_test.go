@@ -42,7 +42,7 @@ func (r *running) send(transport *http.Transport, request *http.Request) *http.R
 }
 
 func TestAHubThatStopsSaysSoFirstAndLetsGoInOrder(t *testing.T) {
-	r := serve(t, func(o *hub.Options) { o.DrainDelay = time.Minute })
+	r := serve(t, func(o *hub.Options) { o.DrainDelay, o.DrainTime = time.Minute, patience })
 	pool, _ := r.pool("gpu", 1)
 	transport := r.http2()
 	watch := bufio.NewReader(r.send(transport, r.request("GET", "/api/v1/pools/gpu/watch", nil)).Body)

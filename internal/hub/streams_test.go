@@ -184,7 +184,7 @@ func TestALogIsFollowed(t *testing.T) {
 }
 
 func TestOpenWatchesDoNotKeepTheHubFromStopping(t *testing.T) {
-	r := serve(t, nil)
+	r := serve(t, func(o *hub.Options) { o.DrainTime = patience })
 	pool, controller := r.pool("gpu", 3)
 	opened, closed := make(chan struct{}), make(chan error)
 	go func() {
@@ -203,7 +203,7 @@ func TestOpenWatchesDoNotKeepTheHubFromStopping(t *testing.T) {
 	<-opened
 	began := time.Now()
 	r.stop()
-	if took := time.Since(began); took > 4*time.Second {
+	if took := time.Since(began); took > patience/2 {
 		t.Errorf("stopping took %s", took)
 	}
 	if err := <-closed; !errors.Is(err, hubclient.ErrUnavailable) {

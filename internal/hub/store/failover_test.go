@@ -129,7 +129,7 @@ func testARunThatComesBackWaitsSinceThen(t *testing.T) {
 				}
 				want[e.Action] = left[1:]
 			}
-		case <-time.After(10 * time.Second):
+		case <-time.After(patience):
 			t.Fatalf("no event of %v", want)
 		}
 	}
