@@ -41,7 +41,7 @@ func cloopReading(t *testing.T, stdin string, args ...string) result {
 	if !strings.HasPrefix(os.Getenv("XDG_CONFIG_HOME"), os.TempDir()) {
 		t.Setenv("XDG_CONFIG_HOME", t.TempDir()) // not the login of whoever runs the tests
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
 	defer cancel()
 	var stdout, stderr bytes.Buffer
 	code := cli.Main(ctx, args, strings.NewReader(stdin), &stdout, &stderr)

@@ -92,7 +92,7 @@ func TestWhatTextIsMultipliedToIsBounded(t *testing.T) {
 		"kinds that refer to a third":    {root(map[string]string{"eu/c.json": "{" + aKind("A", "C") + "," + aKind("B", "C") + `,"C":{"Schema":{}}}`}, "crds: [c.json]"), "", ""},
 	} {
 		t.Run(name, func(t *testing.T) {
-			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+			ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
 			defer cancel()
 			dir := repo(t, test.files)
 			var report *fleet.Report

@@ -253,14 +253,15 @@ func TestAPathIsOneWordForTheServer(t *testing.T) {
 
 // Whatever an ssh server does, an attempt ends in bounded time and says what to do.
 func TestEveryAttemptOverSSHEnds(t *testing.T) {
-	short := limits
-	short.Connect = 250 * time.Millisecond
+	connect := generous
+	connect.Connect = time.Second
 	for name, test := range map[string]struct {
-		serve func(conn net.Conn)
-		says  string
+		serve  func(conn net.Conn)
+		limits fleet.Timeouts
+		says   string
 	}{
-		"a server that says nothing": {func(conn net.Conn) { _, _ = io.Copy(io.Discard, conn) }, "the server sent nothing for 300ms"},
-		"a server that speaks http":  {func(conn net.Conn) { _, _ = io.WriteString(conn, "HTTP/1.1 400 Bad Request\r\n\r\n"); _ = conn.Close() }, "check the URL"},
+		"a server that says nothing": {func(conn net.Conn) { _, _ = io.Copy(io.Discard, conn) }, silence(), "the server sent nothing for 300ms"},
+		"a server that speaks http":  {func(conn net.Conn) { _, _ = io.WriteString(conn, "HTTP/1.1 400 Bad Request\r\n\r\n"); _ = conn.Close() }, generous, "check the URL"},
 		"a server that goes on for ever": {func(conn net.Conn) {
 			for {
 				if _, err := io.WriteString(conn, "hello\r\n"); err != nil {
@@ -268,10 +269,10 @@ func TestEveryAttemptOverSSHEnds(t *testing.T) {
 				}
 				time.Sleep(20 * time.Millisecond)
 			}
-		}, "did not finish the ssh handshake within 500ms"},
+		}, connect, "did not finish the ssh handshake within 2s"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			t.Cleanup(fleet.SetTimeouts(short))
+			t.Cleanup(fleet.SetTimeouts(test.limits))
 			s := serveSSH(t)
 			listener, err := net.Listen("tcp", "127.0.0.1:0")
 			if err != nil {
@@ -297,12 +298,13 @@ func TestEveryAttemptOverSSHEnds(t *testing.T) {
 		})
 	}
 	for name, before := range map[string]struct {
-		ask  func(stop <-chan struct{}) func(string, io.Writer) (uint32, bool)
-		says string
+		ask    func(stop <-chan struct{}) func(string, io.Writer) (uint32, bool)
+		limits fleet.Timeouts
+		says   string
 	}{
 		"a command that hangs": {func(stop <-chan struct{}) func(string, io.Writer) (uint32, bool) {
 			return func(string, io.Writer) (uint32, bool) { <-stop; return 1, true }
-		}, "the server sent nothing for 300ms"},
+		}, silence(), "the server sent nothing for 300ms"},
 		"a command that never comes to the point": {func(stop <-chan struct{}) func(string, io.Writer) (uint32, bool) {
 			return func(_ string, stderr io.Writer) (uint32, bool) {
 				for {
@@ -316,10 +318,10 @@ func TestEveryAttemptOverSSHEnds(t *testing.T) {
 					}
 				}
 			}
-		}, "the attempt took longer than 3s"},
+		}, attempt(), "the attempt took longer than 3s"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			t.Cleanup(fleet.SetTimeouts(limits))
+			t.Cleanup(fleet.SetTimeouts(before.limits))
 			s := serveSSH(t)
 			stop := make(chan struct{})
 			defer close(stop)

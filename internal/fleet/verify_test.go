@@ -2,6 +2,7 @@ package fleet_test
 
 import (
 	"errors"
+	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
@@ -209,7 +210,7 @@ func TestWhatGitSigns(t *testing.T) {
 	run := func(args ...string) {
 		t.Helper()
 		cmd := exec.Command("git", append([]string{"-c", "gpg.format=ssh", "-c", "user.signingkey=" + key, "-c", "user.name=Alice", "-c", "user.email=alice@example.com"}, args...)...)
-		cmd.Dir = work
+		cmd.Dir, cmd.Env = work, append(os.Environ(), "GIT_CONFIG_GLOBAL="+os.DevNull, "GIT_CONFIG_NOSYSTEM=1")
 		if out, err := cmd.CombinedOutput(); err != nil {
 			t.Fatalf("git %v: %v\n%s", args, err, out)
 		}

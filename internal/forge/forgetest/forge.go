@@ -117,7 +117,7 @@ func (f *Forge) Posted() []Posted {
 }
 
 // patience bounds Await; nothing takes nearly as long.
-const patience = 20 * time.Second
+const patience = time.Minute
 
 // Await waits until a condition on the forge holds; it is looked at after each
 // request.
