@@ -51,6 +51,7 @@ func Run(ctx context.Context, o Options) error {
 		return err
 	}
 	defer unlock()
+	used := o.used()
 	m := newMetrics()
 	data, err := store.Open(ctx, store.Options{
 		Compare: fleet.HubDrift,
@@ -67,6 +68,11 @@ func Run(ctx context.Context, o Options) error {
 			o.Log.Error("database is not closed", "error", err)
 		}
 	}()
+	if used {
+		if err := o.refuseBlank(ctx, data); err != nil {
+			return err
+		}
+	}
 	if err := data.EnsureAdmin(ctx, o.deliverAdmin); err != nil {
 		return fmt.Errorf("make the first admin token: %w", err)
 	}
@@ -95,7 +101,7 @@ func ResetAdmin(ctx context.Context, o Options) error {
 	if err := o.complete(); err != nil {
 		return err
 	}
-	if _, err := os.Stat(filepath.Join(o.DataDir, "hub.db")); o.DatabaseURL.Empty() && err != nil {
+	if _, err := os.Stat(o.databaseFile()); o.DatabaseURL.Empty() && err != nil {
 		return fmt.Errorf("find the hub's database, give the hub's own --data-dir, or --database-url-file where it uses PostgreSQL: %w", err)
 	}
 	unlock, err := lock(o.DataDir)
@@ -234,6 +240,33 @@ func (p *parts) handler() http.Handler {
 		})
 	}
 	return mux
+}
+
+// used says whether a hub has served with a database in the data directory. It makes
+// its certificates after the first user.
+func (o *Options) used() bool {
+	if !o.DatabaseURL.Empty() {
+		return false
+	}
+	for _, name := range []string{o.databaseFile(), CAFile(o.DataDir)} {
+		if _, err := os.Stat(name); err != nil {
+			return false
+		}
+	}
+	return true
+}
+
+func (o *Options) databaseFile() string { return filepath.Join(o.DataDir, "hub.db") }
+
+// refuseBlank refuses a database in which nothing is, although a hub was used: its
+// clients would be refused one by one, and nobody would know why.
+func (o *Options) refuseBlank(ctx context.Context, data *store.Store) error {
+	blank, err := data.Blank(ctx)
+	if err != nil || !blank {
+		return err
+	}
+	file := o.databaseFile()
+	return fmt.Errorf("%[1]s is a new hub's, but %[2]s is of one that was used: if its database, or the journal %[1]s-wal, was moved, put it back with the files beside it; to begin with a new hub instead, without pools, users and runs, move %[1]s to another directory", file, CAFile(o.DataDir))
 }
 
 // deliverAdmin hands the first admin token to whoever set the hub up.

@@ -14,6 +14,7 @@ import (
 
 	"cloop.dev/cloop/apis/hubv1"
 	"cloop.dev/cloop/internal/hub"
+	"cloop.dev/cloop/internal/hub/store/storetest"
 )
 
 // disk is a place that can be filled up.
@@ -231,6 +232,27 @@ func TestAHubWhoseDatabaseIsMovedSaysSoAndGoesOnOnceItIsBack(t *testing.T) {
 	for _, id := range []string{first, second} {
 		must(t)(r.admin.GetRun(r.ctx(), id))
 	}
+}
+
+// Its clients and its pools know the hub that was there.
+func TestAHubIsNotBegunAnewBesideWhatAnotherHasLeft(t *testing.T) {
+	r := serve(t, nil)
+	r.stop()
+	dir, file := filepath.Join(r.dir, "hub"), filepath.Join(r.dir, "hub", "hub.db")
+	check(t, os.Rename(file, filepath.Join(r.dir, "aside")))
+	storetest.Prepare(t, dir)
+	o := hub.Options{Addr: "127.0.0.1:0", DataDir: dir, AdminTokenFile: filepath.Join(r.dir, "other-token")}
+	err := hub.Run(r.ctx(), o)
+	for _, want := range []string{file, filepath.Join("tls", "ca.crt"), "put it back", "new hub instead"} {
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%v does not say %q", err, want)
+		}
+	}
+	if _, err := os.Stat(o.AdminTokenFile); !os.IsNotExist(err) {
+		t.Errorf("a first token is written: %v", err)
+	}
+	check(t, os.Remove(file))
+	serveIn(t, r.dir, nil)
 }
 
 func TestAHubThatCannotStartSaysWhatToDo(t *testing.T) {

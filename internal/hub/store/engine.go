@@ -31,6 +31,9 @@ type engine interface {
 	// there says whether what is changed is still where the next start will look
 	// for it.
 	there() error
+	// persist brings what is committed to where it is seen of the database's files
+	// alone.
+	persist(ctx context.Context) error
 	// patience bounds one batch of changes.
 	patience() (context.Context, context.CancelFunc)
 	// shared says that other hubs may use the database at the same time.

@@ -9,13 +9,12 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 
 	"golang.org/x/sys/unix"
 	sqlite3 "modernc.org/sqlite"
-
-	"cloop.dev/cloop/internal/atomicfile"
 )
 
 // place is the files that SQLite has open, and the names at which it found them.
@@ -33,6 +32,7 @@ type place struct {
 type opened struct {
 	name     string
 	dev, ino uint64
+	identity identity
 	// fd is a way to what the file holds that is good for as long as the hub runs,
 	// whatever becomes of the name. It was made with O_PATH: closing any other
 	// descriptor of the file would end SQLite's locks on it.
@@ -57,20 +57,37 @@ func (p *place) settle(ctx context.Context, db *sql.DB, path string) (err error)
 		if err := unix.Fstat(fd, &s); err != nil {
 			return errors.Join(&os.PathError{Op: "stat", Path: name, Err: err}, unix.Close(fd))
 		}
-		p.files = append(p.files, opened{name, s.Dev, s.Ino, fd})
+		file, _, err := identify(fd, "")
+		if err != nil {
+			return errors.Join(&os.PathError{Op: "stat", Path: name, Err: err}, unix.Close(fd))
+		}
+		p.files = append(p.files, opened{name, s.Dev, s.Ino, file, fd})
 	}
-	return nil
+	return p.note()
 }
 
 // check says whether the files are still where they were. It costs a system call
 // for each.
 func (p *place) check() error {
-	for _, file := range p.files {
-		var now unix.Stat_t
-		err := unix.Stat(file.name, &now)
-		if err != nil || now.Dev != file.dev || now.Ino != file.ino {
-			return &awayError{file.name, p.files, err}
+	for i := range p.files {
+		if err := p.files[i].check(); err != nil {
+			return &awayError{p.files[i].name, p.files, err}
 		}
+	}
+	return nil
+}
+
+// errAnother says that another file has the name.
+var errAnother = errors.New("another file is there now")
+
+// check compares only what cannot change while the file is open.
+func (o *opened) check() error {
+	var now unix.Stat_t
+	if err := unix.Stat(o.name, &now); err != nil {
+		return err
+	}
+	if now.Dev != o.dev || now.Ino != o.ino {
+		return errAnother
 	}
 	return nil
 }
@@ -80,14 +97,14 @@ func (p *place) check() error {
 // its name, which must not be that of another database by then.
 func (p *place) leave() (err error) {
 	p.left.Do(func() {
-		if p.anchor != nil {
-			if p.check() != nil {
-				err = errors.Join(p.anchor.Raw(func(conn any) error {
-					_, err := conn.(sqlite3.FileControl).FileControlPersistWAL("main", 1)
-					return err
-				}), p.disown())
+		switch {
+		case p.anchor == nil:
+		case p.check() == nil:
+			if err = p.anchor.Close(); err == nil {
+				err = p.unnote()
 			}
-			err = errors.Join(err, p.anchor.Close())
+		default:
+			err = p.leaveJournal()
 		}
 		for _, file := range p.files {
 			err = errors.Join(err, unix.Close(file.fd))
@@ -96,64 +113,75 @@ func (p *place) leave() (err error) {
 	return err
 }
 
-// ofSuffix is behind the name of a journal in the name of a file that says which
-// database it belongs to: its device and its inode.
-const ofSuffix = ".of"
-
-// disown notes that the journal which stays belongs to no database that may lie beside
-// it: SQLite would lay it over whatever that is.
-func (p *place) disown() error {
-	if len(p.files) < 2 {
-		return nil
-	}
-	database, journal := p.files[0], p.files[1]
-	var now unix.Stat_t
-	if err := unix.Stat(journal.name, &now); err != nil || now.Ino != journal.ino || now.Dev != journal.dev {
-		return nil //nolint:nilerr // it is elsewhere, too
-	}
-	return atomicfile.Write(journal.name+ofSuffix, fmt.Appendf(nil, "%d %d\n", database.dev, database.ino), 0o600)
+// note notes that the journal belongs to the database.
+func (p *place) note() error {
+	return journalNote{Database: p.files[0].identity, Journal: p.files[1].identity}.write(p.files[1].name)
 }
 
-// owned refuses a database beside the journal of another one. What was noted goes with
-// the journal, or once the database is its own again.
-func owned(path string) error {
-	journal := path + "-wal"
-	noted, err := os.ReadFile(journal + ofSuffix)
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil
+// unnote ends what note began once the journal is in the database.
+func (p *place) unnote() error {
+	journal := p.files[1].name
+	if _, err := os.Stat(journal); !errors.Is(err, fs.ErrNotExist) {
+		return err // of a full disk, say
 	}
-	if err != nil {
+	return forgetNote(journal)
+}
+
+// leaveJournal closes the anchor where not both files are in their place, and leaves the
+// journal. If one of them is there the next start sees what may lie beside it.
+func (p *place) leaveJournal() error {
+	err := p.anchor.Raw(func(conn any) error {
+		_, err := conn.(sqlite3.FileControl).FileControlPersistWAL("main", 1)
 		return err
+	})
+	note, away := journalNote{}, (*opened)(nil)
+	if len(p.files) == 2 {
+		database, journal := &p.files[0], &p.files[1]
+		note = journalNote{Database: database.identity, Journal: journal.identity}
+		switch there := journal.check() == nil; {
+		case there:
+			away = database
+			if _, named, err := identify(database.fd, ""); err == nil && !named {
+				note.Database = identity{} // whatever file gets its inode
+			}
+		case database.check() == nil:
+			away = journal
+		}
 	}
-	var now unix.Stat_t
-	of := ""
-	if err := unix.Stat(path, &now); err == nil {
-		of = fmt.Sprintf("%d %d\n", now.Dev, now.Ino)
+	if away == nil {
+		return errors.Join(err, p.anchor.Close())
 	}
-	if _, err := os.Stat(journal); errors.Is(err, fs.ErrNotExist) || of == string(noted) {
-		return os.Remove(journal + ofSuffix)
+	held, openErr := os.Open(fmt.Sprintf("/proc/self/fd/%d", away.fd))
+	if openErr != nil {
+		return errors.Join(err, openErr, p.anchor.Close(), note.write(p.files[1].name))
 	}
-	return fmt.Errorf("%[1]s holds changes of another database than %[2]s is now, which was put there while a hub ran: put that one back, or, to use this one, move %[1]s, %[2]s-shm and %[1]s%[3]s away, then start the hub again", journal, path, ofSuffix)
+	// It is closed after the anchor, whose locks end with it. Closing the anchor brings
+	// the journal into the database, wherever that is now.
+	before, digestErr := digest(held)
+	closeErr := p.anchor.Close()
+	after, againErr := digest(held)
+	for _, one := range []string{before, after} {
+		if one != "" && !slices.Contains(note.Copies, one) {
+			note.Copies = append(note.Copies, one)
+		}
+	}
+	return errors.Join(err, digestErr, closeErr, againErr, note.write(p.files[1].name), held.Close())
 }
 
 // awayError is a file that is not where it was.
 type awayError struct {
 	name  string
 	files []opened
-	err   error // of looking; nil where another file is there
+	err   error
 }
 
 func (e *awayError) Error() string {
-	why := "another file is there now"
-	if e.err != nil {
-		why = e.err.Error()
-	}
 	var copies []string
 	for _, file := range e.files {
 		copies = append(copies, fmt.Sprintf("cp /proc/%d/fd/%d RESCUE/%s", os.Getpid(), file.fd, filepath.Base(file.name)))
 	}
 	return fmt.Sprintf("%s was moved, removed or replaced (%s), and what the hub has open is somewhere else: put it back, with the files beside it; if it is gone, %s before the hub is stopped",
-		e.name, why, strings.Join(copies, " and "))
+		e.name, e.err, strings.Join(copies, " and "))
 }
 
 // connector connects to the files of a place alone.

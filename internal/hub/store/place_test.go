@@ -4,14 +4,18 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"regexp"
 	"strings"
 	"testing"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"cloop.dev/cloop/apis/hubv1"
 	"cloop.dev/cloop/internal/hub/store"
+	"cloop.dev/cloop/internal/secret"
 )
 
 // moveAll moves what there is of a database from one directory to another.
@@ -21,6 +25,14 @@ func moveAll(t *testing.T, from, to string) {
 		if err := os.Rename(filepath.Join(from, "hub.db"+suffix), filepath.Join(to, "hub.db"+suffix)); err != nil && !os.IsNotExist(err) {
 			t.Fatal(err)
 		}
+	}
+}
+
+// copyAll copies a database and its journal over what is there.
+func copyAll(t *testing.T, from, to string) {
+	t.Helper()
+	for _, name := range []string{"hub.db", "hub.db-wal"} {
+		copied(t, filepath.Join(from, name), filepath.Join(to, name))
 	}
 }
 
@@ -110,36 +122,50 @@ func TestADatabaseThatIsMovedTakesNoChangeUntilItIsBack(t *testing.T) {
 	}
 }
 
+// rescued carries out what the refusal of a change says to.
+func (w *world) rescued(t *testing.T) (dir string) {
+	t.Helper()
+	copies := regexp.MustCompile(`cp (/proc/\d+/fd/\d+) RESCUE/(\S+)`).FindAllStringSubmatch(w.refused(t).Error(), -1)
+	if len(copies) != 2 {
+		t.Fatalf("it says %s", copies)
+	}
+	dir = t.TempDir()
+	for _, c := range copies {
+		copied(t, c[1], filepath.Join(dir, c[2]))
+	}
+	return dir
+}
+
 // Of SQLite. The error says how, and docs/operate.md too.
 func TestADatabaseThatIsRemovedIsSavedFromTheHubThatHasItOpen(t *testing.T) {
-	for _, early := range []bool{true, false} {
-		t.Run(fmt.Sprintf("put there before the hub is stopped: %v", early), func(t *testing.T) {
-			w := newWorld(t, 1)
-			first := w.run(t)
-			for _, name := range []string{"hub.db", "hub.db-wal", "hub.db-shm"} {
-				check(t, os.Remove(filepath.Join(w.dir, name)))
+	all := []string{"hub.db", "hub.db-wal", "hub.db-shm"}
+	for name, removed := range map[string][]string{"all": all, "the database alone": all[:1], "the journal alone": all[1:2]} {
+		for how, put := range map[string]func(t *testing.T, from, to string){
+			"moved":  moveAll,
+			"copied": copyAll, // over what is there
+		} {
+			for _, early := range []bool{true, false} {
+				t.Run(fmt.Sprintf("%s, %s before the hub is stopped: %v", name, how, early), func(t *testing.T) {
+					w := newWorld(t, 1)
+					first := w.run(t)
+					for _, name := range removed {
+						check(t, os.Remove(filepath.Join(w.dir, name)))
+					}
+					rescue := w.rescued(t)
+					if early {
+						put(t, rescue, w.dir)
+						_ = w.refused(t) // it is another file
+					}
+					check(t, w.s.Close())
+					if !early {
+						put(t, rescue, w.dir)
+					}
+					w.s = open(t, w.dir, w.clock)
+					w.has(t, first)
+					w.run(t)
+				})
 			}
-			said := w.refused(t).Error()
-			copies := regexp.MustCompile(`cp (/proc/\d+/fd/\d+) RESCUE/(\S+)`).FindAllStringSubmatch(said, -1)
-			if len(copies) != 2 {
-				t.Fatalf("it says %s", said)
-			}
-			rescue := t.TempDir()
-			for _, c := range copies {
-				copied(t, c[1], filepath.Join(rescue, c[2]))
-			}
-			if early {
-				moveAll(t, rescue, w.dir)
-				_ = w.refused(t) // it is another file
-			}
-			check(t, w.s.Close())
-			if !early {
-				moveAll(t, rescue, w.dir)
-			}
-			w.s = open(t, w.dir, w.clock)
-			w.has(t, first)
-			w.run(t)
-		})
+		}
 	}
 }
 
@@ -192,9 +218,6 @@ func TestAHubDoesNotStartBesideAnothersJournal(t *testing.T) {
 	check(t, os.Rename(filepath.Join(aside, "own"), file("")))
 	check(t, open())
 	w.has(t, first, second)
-	if _, err := os.Stat(file("-wal.of")); !os.IsNotExist(err) {
-		t.Errorf("what was noted is still there: %v", err)
-	}
 	// The same again, and the other is meant.
 	check(t, os.Rename(file(""), filepath.Join(aside, "own")))
 	check(t, os.Rename(filepath.Join(aside, "backup"), file("")))
@@ -206,4 +229,182 @@ func TestAHubDoesNotStartBesideAnothersJournal(t *testing.T) {
 	check(t, open())
 	w.has(t, first)
 	check(t, w.s.Close())
+}
+
+// replaced is a hub whose database a backup took the place of while it ran.
+type replaced struct {
+	*world
+	first, second hubv1.Run // the backup has the first
+	own           string    // where the hub's own database is
+}
+
+func replacedWhileItRuns(t *testing.T) replaced {
+	t.Helper()
+	w := newWorld(t, 1)
+	r := replaced{world: w, first: w.run(t), own: filepath.Join(t.TempDir(), "own")}
+	backup := filepath.Join(t.TempDir(), "backup")
+	_, err := looking(t, w.dir).Exec("VACUUM INTO '" + backup + "'")
+	check(t, err)
+	r.second = w.run(t)
+	check(t, os.Rename(r.file(""), r.own))
+	check(t, os.Rename(backup, r.file("")))
+	_ = w.refused(t)
+	return r
+}
+
+func (r replaced) file(suffix string) string { return filepath.Join(r.dir, "hub.db"+suffix) }
+
+// refusesToStart expects that a hub does not start, and says so with all of the words.
+func refusesToStart(t *testing.T, dir string, words ...string) {
+	t.Helper()
+	s, err := store.Open(background, store.Options{Dir: dir, Clock: newClock()})
+	if err == nil {
+		_ = s.Close()
+		t.Fatal("it starts")
+	}
+	for _, want := range words {
+		if !strings.Contains(err.Error(), want) {
+			t.Errorf("it says %v, without %q", err, want)
+		}
+	}
+}
+
+// Of SQLite. A hub that is killed can note nothing any more.
+func TestAHubThatIsKilledDoesNotStartBesideAnothersJournal(t *testing.T) {
+	w := newWorld(t, 1000)
+	w.run(t)
+	aside := t.TempDir()
+	file := func(suffix string) string { return filepath.Join(w.dir, "hub.db"+suffix) }
+	db := looking(t, w.dir)
+	_, err := db.Exec("VACUUM INTO '" + filepath.Join(aside, "backup") + "'")
+	check(t, err)
+	check(t, db.Close())
+	check(t, w.s.Close())
+	killed(t, store.Options{Dir: w.dir}, 20, func(hub *exec.Cmd) {
+		check(t, os.Rename(file(""), filepath.Join(aside, "own")))
+		check(t, os.Rename(filepath.Join(aside, "backup"), file("")))
+		check(t, hub.Process.Kill())
+	})
+	refusesToStart(t, w.dir, "changes of another database", "put that one back", file("-wal.of"), "keep them there")
+	check(t, os.Rename(file(""), filepath.Join(aside, "backup")))
+	check(t, os.Rename(filepath.Join(aside, "own"), file("")))
+	w.s = open(t, w.dir, w.clock)
+	if runs, err := w.s.ListRuns(background, "app", 100); err != nil || len(runs) < 2 {
+		t.Errorf("%d runs are there, %v", len(runs), err)
+	}
+	check(t, w.s.Close())
+	if _, err := os.Stat(file("-wal.of")); !os.IsNotExist(err) {
+		t.Errorf("what was noted of the journal is still there: %v", err)
+	}
+}
+
+// Of SQLite: file systems give the number of a file that is gone to the next one.
+func TestAnotherDatabaseIsNotTakenForTheOneWhoseInodeItHas(t *testing.T) {
+	r := replacedWhileItRuns(t)
+	var own, now unix.Stat_t
+	check(t, unix.Stat(r.own, &own))
+	check(t, os.Remove(r.own))
+	check(t, r.s.Close())
+	for i := 0; i < 100 && now.Ino != own.Ino; i++ {
+		name := filepath.Join(t.TempDir(), "backup")
+		copied(t, r.file(""), name)
+		check(t, unix.Stat(name, &now))
+		check(t, os.Rename(name, r.file("")))
+	}
+	refusesToStart(t, r.dir, "changes of another database")
+}
+
+// Of SQLite. To another file system and back is a copy.
+func TestADatabaseThatIsMovedAcrossFileSystemsIsItsOwn(t *testing.T) {
+	across := func(t *testing.T, from, to string) {
+		t.Helper()
+		copied(t, from, to)
+		check(t, os.Remove(from))
+	}
+	for name, alone := range map[string]bool{"alone": true, "with its journal": false} {
+		for _, early := range []bool{true, false} {
+			t.Run(fmt.Sprintf("%s, back before the hub is stopped: %v", name, early), func(t *testing.T) {
+				w := newWorld(t, 1)
+				run := w.run(t)
+				aside := t.TempDir()
+				move := func(from, to string) {
+					across(t, filepath.Join(from, "hub.db"), filepath.Join(to, "hub.db"))
+					if !alone {
+						across(t, filepath.Join(from, "hub.db-wal"), filepath.Join(to, "hub.db-wal"))
+					}
+				}
+				move(w.dir, aside)
+				_ = w.refused(t)
+				if early {
+					move(aside, w.dir)
+				}
+				check(t, w.s.Close())
+				if !early {
+					move(aside, w.dir)
+				}
+				w.s = open(t, w.dir, w.clock)
+				w.has(t, run)
+			})
+		}
+	}
+}
+
+// Of SQLite: as a backup of the whole directory of a hub that was killed.
+func TestADatabaseThatIsCopiedWithItsJournalIsItsOwn(t *testing.T) {
+	w := newWorld(t, 1)
+	run := w.run(t)
+	dir := t.TempDir()
+	for _, suffix := range []string{"", "-wal", "-wal.of"} {
+		copied(t, filepath.Join(w.dir, "hub.db"+suffix), filepath.Join(dir, "hub.db"+suffix))
+	}
+	w.s = open(t, dir, w.clock)
+	w.has(t, run)
+	// It is noted anew.
+	other := filepath.Join(filled(t), "hub.db")
+	check(t, os.Rename(other, filepath.Join(dir, "hub.db")))
+	refusesToStart(t, dir, "changes of another database")
+}
+
+// Of SQLite.
+func TestAHubDoesNotStartWithTheJournalOfAnother(t *testing.T) {
+	w, other := newWorld(t, 1), newWorld(t, 1)
+	journal := filepath.Join(w.dir, "hub.db-wal")
+	copied(t, filepath.Join(other.dir, "hub.db-wal"), journal+".other")
+	check(t, os.Rename(journal+".other", journal))
+	refusesToStart(t, w.dir, journal+" is not the journal that", "put that one back", journal+".of", "keep them there")
+	check(t, w.s.Close())
+	refusesToStart(t, w.dir, journal+" is not the journal that")
+	check(t, os.Truncate(journal, 0)) // as one is made
+	check(t, open(t, w.dir, w.clock).Close())
+}
+
+// Of SQLite: hubs noted the database's device and inode before, and only when they ended.
+func TestWhatAnOlderHubNotedOfAJournalIsRead(t *testing.T) {
+	r := replacedWhileItRuns(t)
+	check(t, r.s.Close())
+	var own unix.Stat_t
+	check(t, unix.Stat(r.own, &own))
+	check(t, os.WriteFile(r.file("-wal.of"), fmt.Appendf(nil, "%d %d\n", own.Dev, own.Ino), 0o600))
+	refusesToStart(t, r.dir, "changes of another database")
+	check(t, os.Rename(r.own, r.file("")))
+	r.s = open(t, r.dir, r.clock)
+	r.has(t, r.first, r.second)
+}
+
+// Of SQLite. What a hub of its own has made would look like one that nobody ever used.
+func TestAHubIsNotBegunInAFileThatLostItsJournal(t *testing.T) {
+	dir := t.TempDir()
+	db := looking(t, dir)
+	_, err := db.Exec("CREATE TABLE schema_version (version INTEGER PRIMARY KEY, name TEXT NOT NULL)")
+	check(t, err)
+	check(t, db.Close())
+	refusesToStart(t, dir, "none of a hub's tables", "hub.db-wal", "put that back", "move the file")
+
+	w := &world{clock: newClock(), dir: t.TempDir()}
+	w.s = open(t, w.dir, w.clock)
+	check(t, w.s.EnsureAdmin(background, func(secret.String) error { return nil }))
+	alone := t.TempDir()
+	copied(t, filepath.Join(w.dir, "hub.db"), filepath.Join(alone, "hub.db"))
+	s := open(t, alone, w.clock)
+	check(t, s.EnsureAdmin(background, func(secret.String) error { t.Error("it is a new hub"); return nil }))
 }

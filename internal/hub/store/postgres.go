@@ -139,6 +139,8 @@ func (p *postgres) shared() bool { return true }
 
 func (p *postgres) there() error { return nil }
 
+func (p *postgres) persist(context.Context) error { return nil }
+
 func (p *postgres) patience() (context.Context, context.CancelFunc) {
 	ctx, cancel := context.WithTimeout(context.Background(), changeTimeout)
 	ctx, stop := p.pulse.watched(ctx)

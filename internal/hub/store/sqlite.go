@@ -36,7 +36,7 @@ func openSQLite(ctx context.Context, dir string, clock clock.PassiveClock) (*sql
 	if err := complete(path); err != nil {
 		return nil, err
 	}
-	if err := owned(path); err != nil {
+	if err := belongs(path); err != nil {
 		return nil, err
 	}
 	if err := found(ctx, path); err != nil {
@@ -55,6 +55,9 @@ func (s *sqlite) open(ctx context.Context) (err error) {
 		return err
 	}
 	s.writer.SetMaxOpenConns(1)
+	if err := s.furnished(ctx); err != nil {
+		return err
+	}
 	if err := migrate(ctx, s); err != nil {
 		return err
 	}
@@ -102,6 +105,12 @@ func (s *sqlite) close() error {
 }
 
 func (s *sqlite) there() error { return s.place.check() }
+
+// persist brings what the journal holds into the file.
+func (s *sqlite) persist(ctx context.Context) error {
+	_, err := s.read.ExecContext(ctx, "PRAGMA wal_checkpoint(PASSIVE)")
+	return err
+}
 
 func (s *sqlite) clock(context.Context) (time.Time, time.Duration, error) {
 	return s.time.Now(), 0, nil
@@ -151,8 +160,9 @@ func complete(path string) error {
 	return nil // opening it says what is wrong
 }
 
-// found makes the database where there is none. It appears whole or not at all, so
-// that an empty file is never a hub that died at its first start.
+// found makes the database where there is none. It appears whole or not at all, with
+// its schema in the file itself: neither an empty file nor one without a hub's tables
+// is ever a hub that died at its first start.
 func found(ctx context.Context, path string) error {
 	if _, err := os.Stat(path); !errors.Is(err, fs.ErrNotExist) {
 		return err
@@ -167,12 +177,12 @@ func found(ctx context.Context, path string) error {
 	if err := draft.Close(); err != nil {
 		return err
 	}
-	db, err := sql.Open("sqlite", "file:"+draft.Name()+"?_pragma=synchronous(FULL)")
+	// Nobody goes on with a draft, so the disk is waited for once.
+	db, err := sql.Open("sqlite", "file:"+draft.Name()+"?_pragma=journal_mode(MEMORY)&_pragma=synchronous(OFF)&_pragma=foreign_keys(1)")
 	if err != nil {
 		return err
 	}
-	_, err = db.ExecContext(ctx, createVersions)
-	if err := errors.Join(err, db.Close()); err != nil {
+	if err := errors.Join(migrate(ctx, &sqlite{writer: db}), db.Close(), synced(draft.Name())); err != nil {
 		return err
 	}
 	// Not a rename: another hub may have made its own meanwhile.
@@ -180,6 +190,29 @@ func found(ctx context.Context, path string) error {
 		return err
 	}
 	return nil
+}
+
+// synced waits until what was written to the file is on the disk.
+func synced(name string) error {
+	file, err := os.Open(name) //nolint:gosec // the hub's own
+	if err != nil {
+		return err
+	}
+	return errors.Join(file.Sync(), file.Close())
+}
+
+// furnished refuses a database without a hub's tables, as found leaves none: what is
+// missing is somewhere else, and a hub that made the tables would begin as if nobody had
+// ever used it.
+func (s *sqlite) furnished(ctx context.Context) error {
+	known, _, err := first(ctx, s.writer, scanInt, "SELECT COUNT(*) FROM sqlite_schema WHERE name = 'schema_version'")
+	if err == nil && known > 0 {
+		known, _, err = first(ctx, s.writer, scanInt, "SELECT COUNT(*) FROM schema_version")
+	}
+	if err == nil && known == 0 {
+		err = fmt.Errorf("%w: it has none of a hub's tables: if its journal, %s-wal, was moved, put that back with the files beside it; to begin with a new hub instead, without pools, users and runs, move the file to another directory", ErrDamaged, s.path)
+	}
+	return err
 }
 
 // connect returns the one connection, with the statements that it has prepared.

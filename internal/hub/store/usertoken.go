@@ -290,13 +290,25 @@ const adminUser = "admin"
 // before it commits: a token that could not be delivered, or whose hub dies
 // meanwhile, was never made.
 func (s *Store) EnsureAdmin(ctx context.Context, deliver func(secret.String) error) error {
-	return s.update(ctx, func(tx *Tx) error {
+	made := false
+	err := s.update(ctx, func(tx *Tx) error {
 		n, _, err := first(context.Background(), tx, scanInt, "SELECT COUNT(*) FROM users")
-		if err != nil || n > 0 {
+		if made = err == nil && n == 0; !made {
 			return err
 		}
 		return tx.makeAdmin(actorHub, deliver)
 	})
+	if err != nil || !made {
+		return err
+	}
+	// From here on the file alone says that it is not a new hub's.
+	return s.engine.persist(ctx)
+}
+
+// Blank says whether nothing was ever done with the database.
+func (s *Store) Blank(ctx context.Context) (bool, error) {
+	n, _, err := first(ctx, s.reader, scanInt, "SELECT (SELECT COUNT(*) FROM users) + (SELECT COUNT(*) FROM pools) + (SELECT COUNT(*) FROM audit)")
+	return n == 0, err
 }
 
 // ResetAdmin replaces the tokens of the first user by a new one and gives it its
