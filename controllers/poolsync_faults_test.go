@@ -304,6 +304,13 @@ func (d *dying) fault(r *http.Request) (*http.Response, error) {
 	return nil, errDead
 }
 
+// died says whether it is dead.
+func (d *dying) died() bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.dead
+}
+
 // A process may die at any write of a pass: the next one finds all that it left, and
 // brings it to what Git says. Each commit here changes a pool, makes one and deletes
 // one, and each process dies one write later than the one before.
@@ -332,7 +339,7 @@ func TestAPassThatDiesAtAnyWriteLosesNothing(t *testing.T) {
 				for range 3 {
 					_ = p.pass()
 				}
-				if !d.dead {
+				if !d.died() {
 					s.process(nil).inStep(commit, pools...)
 					break
 				}

@@ -1,6 +1,7 @@
 package controllers
 
 import (
+	"context"
 	"crypto/tls"
 	"encoding/json"
 	"encoding/pem"
@@ -62,7 +63,8 @@ func (s *syncStage) webhook(answer func(pool *unstructured.Unstructured) (patch,
 		}},
 	}
 	s.create(configuration)
-	s.t.Cleanup(func() { _ = s.client.Delete(s.t.Context(), configuration) })
+	// The test's own context has ended by then.
+	s.t.Cleanup(func() { _ = s.client.Delete(context.Background(), configuration) })
 	s.until("the API server asks the webhook", func() bool {
 		probe := newPool()
 		probe.SetNamespace(s.ns)
