@@ -117,12 +117,18 @@ func (r *rootChecker) judgeOwn(o *renderedObject, f *facts) (cost policy.Cost) {
 		return nil
 	}
 	in := policy.Input{Object: r.defaulted(o.Object), Root: r.path}
+	var others []*unstructured.Unstructured
 	if own.rules.Changes() {
-		if old := own.base.find(own.ctx, r.path, r.by, r.in, f.identity); old != nil {
-			in.Old = r.defaulted(old)
+		if old := own.base.find(own.ctx, way{r.path, r.by, r.in}, o.Object); len(old) > 0 {
+			in.Old, others = r.defaulted(old[0]), old[1:]
 		}
 	}
 	problems, cost := own.rules.JudgeCosting(own.ctx, in)
+	for _, old := range others {
+		other := in
+		other.Old = r.defaulted(old)
+		problems = append(problems, own.rules.Judge(own.ctx, other)...)
+	}
 	for _, problem := range problems {
 		problem.Object = f.object
 		f.verdict = append(f.verdict, o.locate(problem))
@@ -145,108 +151,6 @@ func (c *checker) defaulted(object *unstructured.Unstructured) *unstructured.Uns
 		return object
 	}
 	return whole
-}
-
-// baseline is what the objects of each root were before a change.
-type baseline struct {
-	mu       sync.Mutex // guards what follows; a renderer is used by one at a time
-	renderer *Renderer
-	// roots: path, and what applies it → identity → object.
-	roots map[way]map[string]*unstructured.Unstructured
-	// before and now are the roots of the base and of what is checked, and appliers what
-	// applies those.
-	before   []string
-	now      map[string]bool
-	appliers []applier
-}
-
-// find returns what an object was in a root, as one object applies that; nil: it is new,
-// or nothing is known. A root that cannot be rendered at the base had nothing. One that is
-// new may be another one that is gone, under another name.
-func (b *baseline) find(ctx context.Context, root, by, in, identity string) *unstructured.Unstructured {
-	if b == nil || b.renderer == nil {
-		return nil
-	}
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if b.roots == nil {
-		b.roots = map[way]map[string]*unstructured.Unstructured{}
-		var err error
-		if b.before, err = b.renderer.Roots(ctx); err != nil {
-			return nil
-		}
-	}
-	if slices.Contains(b.before, root) || b.now == nil {
-		return b.of(ctx, root, by, in)[identity]
-	}
-	for _, was := range b.before {
-		if b.now[was] {
-			continue
-		}
-		if object := b.of(ctx, was, by, in)[identity]; object != nil {
-			return object
-		}
-	}
-	return nil
-}
-
-// of are the objects of a root at the base, as one object applies it.
-func (b *baseline) of(ctx context.Context, root, by, in string) map[string]*unstructured.Unstructured {
-	asked := way{root, by, in}
-	objects, known := b.roots[asked]
-	if !known {
-		objects = b.closest(ctx, root, by, in)
-		b.roots[asked] = objects
-	}
-	return objects
-}
-
-// closest are those of the way of the base that is the one asked for or, where it has
-// none such, was it.
-func (b *baseline) closest(ctx context.Context, root, by, in string) map[string]*unstructured.Unstructured {
-	ways, err := b.renderer.Ways(ctx, root)
-	if err != nil {
-		return nil
-	}
-	at := slices.IndexFunc(ways, func(w Way) bool { return w.By == by && w.In == in })
-	if at < 0 {
-		// It may be one that is gone, in another place or under another name; one that is
-		// still there is another cluster's.
-		var gone []int
-		for i := range ways {
-			if !slices.ContainsFunc(b.appliers, func(a applier) bool { return a.name == ways[i].By && a.in == ways[i].In && a.applies(root) }) {
-				gone = append(gone, i)
-			}
-		}
-		if named := slices.IndexFunc(gone, func(i int) bool { return ways[i].By == by }); named >= 0 {
-			at = gone[named]
-		} else if len(gone) > 0 {
-			at = gone[0]
-		}
-	}
-	if at < 0 {
-		return nil
-	}
-	key := way{root, ways[at].By, ways[at].In}
-	objects, known := b.roots[key]
-	if !known {
-		objects = b.render(ctx, root, ways[at:at+1])
-		b.roots[key] = objects
-	}
-	return objects
-}
-
-func (b *baseline) render(ctx context.Context, root string, one []Way) map[string]*unstructured.Unstructured {
-	all, err := b.renderer.Render(ctx, root, one)
-	if err != nil {
-		return nil
-	}
-	objects := map[string]*unstructured.Unstructured{}
-	for i := range all[0].Objects {
-		object := all[0].Objects[i].Object
-		objects[identity(object)] = object
-	}
-	return objects
 }
 
 // judgeAcross applies the repository's rules across pools.

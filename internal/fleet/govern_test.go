@@ -301,11 +301,16 @@ func TestOwnRulesOnChangesOfOneOfSeveral(t *testing.T) {
 		"pools/gpu.yaml":       strings.Replace(basePool, "maxRunners: 4", "maxRunners: ${MAX}", 1),
 		"clusters/eu/all.yaml": flux("3"), "clusters/us/all.yaml": flux("30")}
 	base := repo(t, files)
+	own := strings.ReplaceAll(flux("80"), "./pools", "./pools-us")
 	for name, test := range map[string]struct {
 		files map[string]string
 		want  int
 	}{
 		"nothing":                         {nil, 0},
+		"the same for both, too much":     {map[string]string{"pools/gpu.yaml": strings.Replace(basePool, "maxRunners: 4", "maxRunners: 40", 1)}, 1},
+		"a path of its own":               {map[string]string{"clusters/us/all.yaml": strings.Replace(own, "80", "40", 1), "pools-us/gpu.yaml": files["pools/gpu.yaml"]}, 0},
+		"too much in a path of its own":   {map[string]string{"clusters/us/all.yaml": own, "pools-us/gpu.yaml": files["pools/gpu.yaml"]}, 1},
+		"too much by one who is alone":    {map[string]string{"clusters/us/all.yaml": "", "pools/gpu.yaml": strings.Replace(basePool, "maxRunners: 4", "maxRunners: 6", 1)}, 1},
 		"a little":                        {map[string]string{"clusters/us/all.yaml": flux("40")}, 0},
 		"too much in one":                 {map[string]string{"clusters/us/all.yaml": flux("80")}, 1},
 		"too much in another":             {map[string]string{"clusters/eu/all.yaml": flux("30")}, 1},
@@ -357,6 +362,24 @@ func TestOwnRulesOnChanges(t *testing.T) {
 		}
 		if got := verdicts(report); !slices.Equal(got, want) {
 			t.Errorf("with %s runners: %v, want %v", runners, got, want)
+		}
+	}
+	// One sync that applies it changes nothing of that, and a new name is no way around.
+	pools := map[string]string{".cloop/rules.cue": growing, "hub/gpu.yaml": strings.Replace(hubPool, "4", "40", 1), "pools/gpu.yaml": basePool, "clusters/eu/all.yaml": kustomizationOf("pools", "./pools", "")}
+	grown := strings.Replace(basePool, "maxRunners: 4", "maxRunners: 9", 1)
+	for name, pool := range map[string]string{"alone": grown,
+		"renamed": strings.Replace(grown, "name: gpu\nspec:", "name: big\n  annotations: {cloop.dev/moved-from: gpu}\nspec:\n  hubPool: gpu", 1)} {
+		before, err := fleet.NewRenderer(repo(t, pools), nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		report, err := fleet.Checking{Validator: validator(t), Base: before}.Check(t.Context(), repo(t, with(maps.Clone(pools), map[string]string{"pools/gpu.yaml": pool})))
+		before.Close()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := verdicts(report); len(got) != 1 || !strings.HasPrefix(got[0], "error grow-slowly pools/gpu.yaml:") {
+			t.Errorf("%s: %v", name, got)
 		}
 	}
 	// Moving the directory in the same commit is no way around.
