@@ -87,7 +87,8 @@ and how often the hub serves one client, here with the defaults:
     machines: {perSecond: 1000, burst: 5000}  # of one controller or runner
     failures: {perSecond: 1, burst: 60}       # of one address, not accepted
     watches: 1000                             # open at a time with one credential
-    waiting: {perUser: 1000, perProject: 2000, perPool: 10000}   # runs in the queue`,
+    waiting: {perUser: 1000, perProject: 2000, perPool: 10000}   # runs in the queue
+    answers: {perUser: 8, all: 64}            # to people, under way at a time`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			o.Log, o.Build = a.logger(), buildVersion().Version
