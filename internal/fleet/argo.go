@@ -31,6 +31,12 @@ func (o *renderedObject) argoAppliers(in string) (found []applier) {
 		return nil
 	}
 	path := strings.Join(spec, ".")
+	options, _, _ := unstructured.NestedStringSlice(obj.Object, append(spec, "syncPolicy", "syncOptions")...)
+	defer func() {
+		for i := range found {
+			_, found[i].serverSide = serverSideOption(options)
+		}
+	}()
 	source, _, _ := unstructured.NestedMap(obj.Object, append(spec, "source")...)
 	found = o.argoApplier(found, in, source, path+".source")
 	several, _, _ := unstructured.NestedSlice(obj.Object, append(spec, "sources")...)

@@ -98,9 +98,16 @@ func (r *rendering) sound(path string) ([]Rendered, error) {
 	}
 	rendered := make([]Rendered, len(r.objects))
 	for i := range r.objects {
-		rendered[i] = r.objects[i].Rendered
+		rendered[i] = r.objects[i].handedOut()
 	}
 	return rendered, nil
+}
+
+// handedOut is the object as those have it who compare, push or apply it.
+func (o *renderedObject) handedOut() Rendered {
+	out := o.Rendered
+	out.Object = withoutNulls(out.Object)
+	return out
 }
 
 // maxListed bounds how many problems an error lists.

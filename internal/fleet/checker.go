@@ -178,6 +178,7 @@ func (c *checker) omit(b *builder, at root, v variant) bool {
 func (c *checker) kustomized(at root, v variant, out *rendering) {
 	r := c.begin(at.name(v), v.variables)
 	r.path, r.by, r.in, r.together, r.applicant = at.path, v.by, v.in, true, c.applicantOf(at.path)
+	r.appliedBy = c.appliersOf(at.path, v)
 	r.rendering(out)
 	r.end()
 }
@@ -192,9 +193,23 @@ func (c *checker) applicantOf(root string) applicant {
 	return applicantOf(*c.appliers, root)
 }
 
+// appliersOf are what applies a root: in one way, or all where it is judged once for all.
+func (c *checker) appliersOf(root string, v variant) (found []*applier) {
+	if v.of != nil {
+		return []*applier{v.of}
+	}
+	for i := 0; c.appliers != nil && i < len(*c.appliers); i++ {
+		if a := &(*c.appliers)[i]; a.applies(root) {
+			found = append(found, a)
+		}
+	}
+	return found
+}
+
 func (c *checker) plainRoot(ctx context.Context, b *builder, at root, v variant) error {
 	r := c.begin(at.name(v), v.variables)
 	r.path, r.by, r.in, r.together, r.applicant = at.path, v.by, v.in, at.applied, c.applicantOf(at.path)
+	r.appliedBy = c.appliersOf(at.path, v)
 	r.decided, r.loose = v != (variant{}), at.loose
 	if err := r.plain(ctx, b, at); err != nil {
 		return err
@@ -219,8 +234,9 @@ type rootChecker struct {
 	// variables of the root; decided says that they were looked for.
 	variables *Variables
 	decided   bool
-	// applicant is who applies it.
+	// applicant is who applies it, and appliedBy what of the repository does.
 	applicant applicant
+	appliedBy []*applier
 	// seen: identity → the object that has it first.
 	seen map[string]*facts
 	// serving: hub and pool → how a problem names the first that serves it.
@@ -262,6 +278,7 @@ func (r *rootChecker) judgeWith(o *renderedObject, variables *Variables) *facts 
 	if !r.applicant.refuses(object.Object.GroupVersionKind().Group) {
 		f.verdict = slices.DeleteFunc(f.verdict, func(p schemas.Problem) bool { return p.Rule == RuleKindNotApplied })
 	}
+	f.verdict = append(f.verdict, r.refusedNulls(&object)...)
 	object.hintVariables(f.verdict)
 	if variables == nil && r.by != "" {
 		object.hintNotReplaced(f.verdict, r.by)

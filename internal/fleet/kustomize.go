@@ -101,6 +101,7 @@ func (s *scan) objectsOf(run *run, reused bool, file string) *rendering {
 		out.problems = append(out.problems, located(broken(RuleBuild, wrong.Error()), file))
 	}
 	for i, tree := range run.trees() {
+		textsForNulls(tree)
 		object := s.object(tree, file)
 		object.digest, object.reused = &run.objects[i].digest, reused
 		out.objects = append(out.objects, object)

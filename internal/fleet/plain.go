@@ -176,6 +176,7 @@ func parsed(name string, data []byte) *rendering {
 	documents, problems := schemas.Decode(name, data)
 	part := &rendering{problems: problems, lost: len(problems) > 0, objects: make([]renderedObject, 0, len(documents))}
 	for i := range documents {
+		textsForNulls(documents[i].Object)
 		part.objects = append(part.objects, renderedObject{Rendered: Rendered{Document: documents[i], SourcePath: name}})
 	}
 	return part

@@ -151,7 +151,7 @@ func (r *Renderer) Render(ctx context.Context, path string, ways []Way) ([]Rende
 		for j := range one.objects {
 			r.spent.add(&one.objects[j])
 			ours = ours || one.objects[j].Object.GroupVersionKind().Group == v1alpha1.Group
-			all[i].Objects = append(all[i].Objects, one.objects[j].Rendered)
+			all[i].Objects = append(all[i].Objects, one.objects[j].handedOut())
 		}
 		r.spent.end(ours)
 	}

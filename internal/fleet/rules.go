@@ -27,6 +27,8 @@ const (
 	RuleSubstitution = "substitution"
 	// RuleKindNotApplied is an object that no PoolSync applies.
 	RuleKindNotApplied = "kind-not-applied"
+	// RuleNullApplied is a null that a server-side apply refuses.
+	RuleNullApplied = "null-applied"
 	// RuleDuplicateObject is one object that a root renders twice.
 	RuleDuplicateObject = "duplicate-object"
 	// RuleDuplicateHubPool is one hub pool that is defined twice.
@@ -95,6 +97,8 @@ var rules = map[string]Rule{
 		Remedy: "write variables as ${NAME}, and $${NAME} for the text itself; the annotation cloop.dev/substitute: disabled leaves an object as it is"},
 	RuleKindNotApplied: {Severity: schemas.SeverityWarning, Meaning: "A PoolSync refuses an object of this kind.",
 		Remedy: "apply it by another way, or use a Flux Kustomization or Argo CD for this root"},
+	RuleNullApplied: {Severity: schemas.SeverityError, Fixed: true, Meaning: "A field of an object of cloop.dev is null, and what applies it does that on the server's side, where an API server takes a null for a value of the wrong type: Flux, and Argo CD with ServerSideApply=true. Flux then applies nothing of the Kustomization. What a PoolSync, or `kubectl apply` without --server-side, applies may have nulls.",
+		Remedy: "remove the field, or write a value behind it"},
 	RuleDuplicateObject: {Severity: schemas.SeverityError, Fixed: true, Meaning: "One object is defined twice in a root.",
 		Remedy: "remove one of the two"},
 	RuleDuplicateHubPool: {Severity: schemas.SeverityError, Fixed: true, Meaning: "One hub pool is defined twice; the namespace means nothing to the hub.",

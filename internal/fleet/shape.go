@@ -22,6 +22,8 @@ import (
 type shape struct {
 	// fallback is the default, nil where there is none.
 	fallback any
+	// nullable: null is a value of its own.
+	nullable bool
 	// set: a list whose order means nothing. keys: a list of objects that are
 	// told apart by these fields.
 	set    bool
@@ -64,7 +66,7 @@ var shapes = sync.OnceValue(func() map[string]*shape {
 })
 
 func shapeOf(schema *apiextensionsv1.JSONSchemaProps) *shape {
-	s := &shape{keys: schema.XListMapKeys, set: schema.XListType != nil && *schema.XListType == "set"}
+	s := &shape{nullable: schema.Nullable, keys: schema.XListMapKeys, set: schema.XListType != nil && *schema.XListType == "set"}
 	if schema.Default != nil {
 		if err := json.Unmarshal(schema.Default.Raw, &s.fallback); err != nil {
 			panic(fmt.Sprintf("read the default %s: %v", schema.Default.Raw, err))

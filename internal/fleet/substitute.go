@@ -246,6 +246,7 @@ func (o *renderedObject) substitute(v *Variables) []schemas.Problem {
 	if changed == nil {
 		return nil
 	}
+	textsForNulls(changed)
 	sources := map[string]placed{}
 	o.sources(v, o.Object.Object, [2]string{}, sources)
 	o.Object, o.variables, o.digest = changed, sources, nil

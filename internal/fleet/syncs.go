@@ -55,6 +55,8 @@ type applier struct {
 	// variables are nil where it replaces none. References to objects of a
 	// cluster have no values here.
 	variables *Variables
+	// serverSide: an Application says that it applies on the server's side.
+	serverSide bool
 	// alteration is what it changes by fields of its own; nil: nothing. See alters.
 	// unrendered are those fields where they are not applied here, and digest is equal
 	// where they say the same. unknown are those of unrendered that depend on what is
