@@ -10,7 +10,9 @@ import (
 
 	"golang.org/x/sync/errgroup"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	apimeta "k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -34,6 +36,8 @@ type sight struct {
 	observed bool
 	// ignore are JSON pointers to fields that are neither compared nor applied.
 	ignore []string
+	// uncompared are those, and what is an operator's.
+	uncompared []string
 	// bears are differences that an accepted write left: the cluster's own rules
 	// have the last word there.
 	bears []fleet.FieldDiff
@@ -90,6 +94,12 @@ func (m *syncMemory) object(id objectID) *objectMemory {
 	return o
 }
 
+// refuses says whether the API server has refused what is wanted of an object.
+func (m *syncMemory) refuses(want *wanted) bool {
+	o := m.objects[want.id]
+	return o != nil && o.refused != nil && o.refusedWant == want
+}
+
 // changed says whether Git wants something else than was applied.
 func (s *sight) changed() bool {
 	return !s.before.same(s.want)
@@ -101,20 +111,20 @@ func (s *sight) leaving() bool { return s.have != nil && s.have.GetDeletionTimes
 
 // look compares what Git wants with what the cluster has. ExecutorPools come from
 // the cache, which costs no request; one that somebody seems to have edited is read
-// again with its managedFields, which say who. Other kinds are not watched, so they
-// are looked at only in a full pass.
+// again with its managedFields, which say who. So is a HubPool or a PoolSync that is not
+// as it was applied. Other kinds are not watched, so they are looked at only in a full
+// pass, while not all of the target is applied, and as long as one is refused: a pass
+// that left those out would take the rest for all there is.
 func (r *poolSyncReconciler) look(ctx context.Context, p *syncPass) *stageError {
 	applier, err := r.appliers.of(p.sync)
 	if err != nil {
 		return transient(v1alpha1.ReasonApplyFailed, err)
 	}
-	others := client.Reader(nil)
-	if p.full {
-		others = applier.Client()
-	}
+	whole := p.full || p.memory.applied != p.target
 	p.memory.attend(p)
 	p.sights = make([]*sight, 0, len(p.target.objects))
 	cached := cachedPools{r.pools, map[string]map[string]*unstructured.Unstructured{}}
+	seen := cachedVersions{r.client, map[objectID]map[string]string{}}
 	group, inner := errgroup.WithContext(ctx)
 	group.SetLimit(requestsAtOnce)
 	for _, want := range p.target.objects {
@@ -135,8 +145,16 @@ func (r *poolSyncReconciler) look(ctx context.Context, p *syncPass) *stageError 
 					return nil
 				})
 			}
-		case others != nil:
-			group.Go(func() error { return s.readAgain(inner, others) })
+		case whole || p.memory.refuses(want):
+			group.Go(func() error { return s.readAgain(inner, applier.Client()) })
+		case s.id.ofFleet():
+			version, watched := seen.get(ctx, s.id)
+			if !watched {
+				continue
+			}
+			if s.quiet = s.asApplied(p.memory.object(s.id), version); !s.quiet {
+				group.Go(func() error { return s.readAgain(inner, applier.Client()) })
+			}
 		default:
 			continue
 		}
@@ -181,6 +199,44 @@ func (c *cachedPools) get(ctx context.Context, id objectID) (*unstructured.Unstr
 	return pools[id.name], nil
 }
 
+// cachedVersions reads HubPools and PoolSyncs from the cache, a namespace at a time.
+type cachedVersions struct {
+	from client.Reader
+	// known: kind and namespace → name → resourceVersion; nil: they are not watched there.
+	known map[objectID]map[string]string
+}
+
+// get is the resourceVersion that the cache has of an object, empty where it has none;
+// false where such are not watched.
+func (c *cachedVersions) get(ctx context.Context, id objectID) (version string, watched bool) {
+	key := objectID{kind: id.kind, namespace: id.namespace}
+	versions, ok := c.known[key]
+	if !ok {
+		versions = c.read(ctx, key)
+		c.known[key] = versions
+	}
+	return versions[id.name], versions != nil
+}
+
+func (c *cachedVersions) read(ctx context.Context, key objectID) map[string]string {
+	var list client.ObjectList = &v1alpha1.HubPoolList{}
+	if key.kind == v1alpha1.PoolSyncKind {
+		list = &v1alpha1.PoolSyncList{}
+	}
+	// Nothing of them is kept but two texts.
+	if err := c.from.List(ctx, list, client.InNamespace(key.namespace), client.UnsafeDisableDeepCopy); err != nil {
+		return nil // not of this cache
+	}
+	versions := map[string]string{}
+	_ = apimeta.EachListItem(list, func(item runtime.Object) error {
+		if object, ok := item.(client.Object); ok {
+			versions[object.GetName()] = object.GetResourceVersion()
+		}
+		return nil
+	})
+	return versions
+}
+
 // attend drops what is remembered of objects that are not wanted any more, and all
 // comparisons where the rules for them may have changed.
 func (m *syncMemory) attend(p *syncPass) {
@@ -204,6 +260,7 @@ func (m *syncMemory) attend(p *syncPass) {
 // sight begins to look at an object.
 func (p *syncPass) sight(want *wanted) *sight {
 	s := &sight{id: want.id, want: want, observed: want.observed, ignore: want.ignored(p.sync.Spec.Drift.Ignore)}
+	s.uncompared = slices.Concat(s.ignore, want.operators)
 	s.bears = p.memory.object(s.id).bears
 	if p.inventory == nil {
 		p.inventory = idsOf(p.status.Inventory)
@@ -223,6 +280,12 @@ func (s *sight) compareQuick(o *objectMemory) {
 		return
 	}
 	s.compare()
+}
+
+// asApplied says of an object of which the cache shows a version that it is as it was
+// applied, or that the cache has not seen the last write yet.
+func (s *sight) asApplied(o *objectMemory, version string) bool {
+	return s.before != nil && !s.changed() && version != "" && (version == o.quiet || version == o.behind)
 }
 
 // note keeps what the look has found for the next one.
@@ -258,7 +321,7 @@ func (s *sight) learn(ctx context.Context, c client.Client, o *objectMemory) {
 	if err != nil {
 		return // a write will tell; some webhooks cannot be asked without one
 	}
-	for _, diff := range fleet.CompareSpecs(s.want.object(), object, s.ignore) {
+	for _, diff := range fleet.CompareSpecs(s.want.object(), object, s.uncompared) {
 		// What is dropped is said when it is written, and what somebody else owns is
 		// theirs: an apply leaves that alone.
 		if diff.Have != nil && diff.Manager == "" {
@@ -300,13 +363,13 @@ func (s *sight) present() *unstructured.Unstructured {
 
 func (s *sight) compare() {
 	want, have := s.want.object(), s.present()
-	s.diffs, s.edited = s.notBorne(fleet.CompareSpecs(want, have, s.ignore)), nil
+	s.diffs, s.edited = s.notBorne(fleet.CompareSpecs(want, have, s.uncompared)), nil
 	switch {
 	case s.observed:
 		return
 	case s.before == nil:
 	case s.changed():
-		s.edited = s.notBorne(among(fleet.CompareSpecs(s.before.object(), have, s.ignore), s.diffs))
+		s.edited = s.notBorne(among(fleet.CompareSpecs(s.before.object(), have, s.uncompared), s.diffs))
 	default:
 		s.edited = s.diffs
 	}
@@ -318,7 +381,7 @@ func (s *sight) awaited() []fleet.FieldDiff {
 	if !s.quiet {
 		return s.diffs
 	}
-	return fleet.CompareSpecs(s.want.object(), s.present(), s.ignore)
+	return fleet.CompareSpecs(s.want.object(), s.present(), s.uncompared)
 }
 
 // notBorne are the differences that no accepted write has left.

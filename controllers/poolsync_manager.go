@@ -104,10 +104,14 @@ func addPoolSync(mgr ctrl.Manager, opts Options, recorder *eventRecorder, c cloc
 		Watches(&v1alpha1.PoolSync{}, handler.EnqueueRequestsFromMapFunc(r.dependents), builder.WithPredicates(readinessMoved())).
 		Watches(&v1alpha1.PoolSync{}, r.waiters(opts.Namespace), builder.WithPredicates(readinessMoved())).
 		Watches(newPool(), r.waiters(opts.Namespace), builder.WithPredicates(readyChanged())).
-		// A HubPool goes once its hub has carried out its deletion policy.
+		// A HubPool also goes once its hub has carried out its deletion policy.
 		Watches(&v1alpha1.HubPool{}, handler.EnqueueRequestsFromMapFunc(syncsOf(opts.Namespace)), builder.WithPredicates(definitionChanged())).
+		Watches(&v1alpha1.HubPool{}, handler.EnqueueRequestsFromMapFunc(r.observers.of(v1alpha1.HubPoolKind)), builder.WithPredicates(definitionChanged())).
+		Watches(&v1alpha1.HubPool{}, r.waiters(opts.Namespace), builder.WithPredicates(readyChanged())).
+		Watches(&v1alpha1.PoolSync{}, handler.EnqueueRequestsFromMapFunc(syncsOf(opts.Namespace)), builder.WithPredicates(definitionChanged())).
+		Watches(&v1alpha1.PoolSync{}, handler.EnqueueRequestsFromMapFunc(r.observers.of(v1alpha1.PoolSyncKind)), builder.WithPredicates(definitionChanged())).
 		Watches(newPool(), handler.EnqueueRequestsFromMapFunc(syncsOf(opts.Namespace)), builder.WithPredicates(definitionChanged())).
-		Watches(newPool(), handler.EnqueueRequestsFromMapFunc(r.observers.of), builder.WithPredicates(definitionChanged())).
+		Watches(newPool(), handler.EnqueueRequestsFromMapFunc(r.observers.of(v1alpha1.ExecutorPoolKind)), builder.WithPredicates(definitionChanged())).
 		WithOptions(controller.Options{
 			MaxConcurrentReconciles: syncsAtOnce,
 			SkipNameValidation:      new(true), // several managers of one process, in tests

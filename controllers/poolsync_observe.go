@@ -6,49 +6,54 @@ import (
 
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/handler"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	"cloop.dev/cloop/apis/v1alpha1"
 )
 
-// observers are the PoolSyncs that only compare an ExecutorPool: it has no label that
-// names them.
+// observers are the PoolSyncs that only compare an object: it has no label that names
+// them.
 type observers struct {
 	mu sync.Mutex // guards by
-	// by: PoolSync → the pools that it compares.
-	by map[types.NamespacedName]map[types.NamespacedName]bool
+	// by: PoolSync → the objects of watched kinds that it compares.
+	by map[types.NamespacedName]map[objectID]bool
 }
 
 // note takes over what a pass only compares.
 func (o *observers) note(p *syncPass) {
-	pools := map[types.NamespacedName]bool{}
+	objects := map[objectID]bool{}
 	for _, s := range p.sights {
-		if s.observed && s.id.isPool() {
-			pools[types.NamespacedName{Namespace: s.id.namespace, Name: s.id.name}] = true
+		if s.observed && (s.id.isPool() || s.id.ofFleet()) {
+			objects[s.id] = true
 		}
 	}
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	if len(pools) == 0 {
+	if len(objects) == 0 {
 		delete(o.by, p.name())
 		return
 	}
 	if o.by == nil {
-		o.by = map[types.NamespacedName]map[types.NamespacedName]bool{}
+		o.by = map[types.NamespacedName]map[objectID]bool{}
 	}
-	o.by[p.name()] = pools
+	o.by[p.name()] = objects
 }
 
-// of finds the PoolSyncs that only compare a pool.
-func (o *observers) of(_ context.Context, pool client.Object) []reconcile.Request {
-	name := client.ObjectKeyFromObject(pool)
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	var requests []reconcile.Request
-	for sync, pools := range o.by {
-		if pools[name] {
-			requests = append(requests, reconcile.Request{NamespacedName: sync})
+// of finds the PoolSyncs that only compare an object of a kind.
+func (o *observers) of(kind string) handler.MapFunc {
+	return func(_ context.Context, object client.Object) []reconcile.Request {
+		id := objectID{v1alpha1.Group, kind, object.GetNamespace(), object.GetName()}
+		o.mu.Lock()
+		defer o.mu.Unlock()
+		var requests []reconcile.Request
+		for sync, objects := range o.by {
+			if objects[id] {
+				requests = append(requests, reconcile.Request{NamespacedName: sync})
+			}
 		}
+		return requests
 	}
-	return requests
 }
 
 // forget drops what is known of a PoolSync.

@@ -32,6 +32,18 @@ func (id objectID) isPool() bool {
 	return id.group == v1alpha1.Group && id.kind == v1alpha1.ExecutorPoolKind
 }
 
+// ofFleet says whether the object is of another kind of cloop.dev, which is watched too,
+// in the namespace that is looked after.
+func (id objectID) ofFleet() bool {
+	return id.group == v1alpha1.Group && (id.kind == v1alpha1.HubPoolKind || id.kind == v1alpha1.PoolSyncKind)
+}
+
+// gitOwned says whether Git has the whole spec: what somebody adds is taken away again.
+// Of a PoolSync it has not: that somebody suspends one is an operator's act.
+func (id objectID) gitOwned() bool {
+	return id.isPool() || id.group == v1alpha1.Group && id.kind == v1alpha1.HubPoolKind
+}
+
 // build is what a path says at a commit.
 type build struct {
 	commit, path string

@@ -121,26 +121,38 @@ func (r *poolSyncReconciler) unready(ctx context.Context, p *syncPass) ([]string
 		}
 	}
 	for id, object := range p.target.byID {
-		if object.observed {
-			continue
-		}
 		// Its own PoolSync would wait for itself; others' are not in the cache.
-		if id.kind != v1alpha1.PoolSyncKind || id.group != v1alpha1.Group || id.namespace != p.sync.Namespace || id.name == p.sync.Name {
+		if object.observed || !id.ofFleet() || id.namespace != p.sync.Namespace || id.kind == v1alpha1.PoolSyncKind && id.name == p.sync.Name {
 			continue
 		}
-		other := &v1alpha1.PoolSync{}
-		err := r.client.Get(ctx, client.ObjectKey{Namespace: id.namespace, Name: id.name}, other)
-		if client.IgnoreNotFound(err) != nil {
-			return nil, fmt.Errorf("read %s: %w", id, err)
-		}
-		content, err := runtime.DefaultUnstructuredConverter.ToUnstructured(other)
+		why, err := r.notReadyOf(ctx, id)
 		if err != nil {
 			return nil, fmt.Errorf("read %s: %w", id, err)
 		}
-		note(id, notReady(&unstructured.Unstructured{Object: content}))
+		note(id, why)
 	}
 	slices.Sort(out)
 	return out, nil
+}
+
+// notReadyOf says why a HubPool or a PoolSync of the cache is not Ready; empty where it is.
+func (r *poolSyncReconciler) notReadyOf(ctx context.Context, id objectID) (string, error) {
+	var object client.Object = &v1alpha1.HubPool{}
+	if id.kind == v1alpha1.PoolSyncKind {
+		object = &v1alpha1.PoolSync{}
+	}
+	if err := r.client.Get(ctx, client.ObjectKey{Namespace: id.namespace, Name: id.name}, object); client.IgnoreNotFound(err) != nil {
+		return "", err
+	}
+	return notReadyTyped(object)
+}
+
+func notReadyTyped(object client.Object) (string, error) {
+	content, err := runtime.DefaultUnstructuredConverter.ToUnstructured(object)
+	if err != nil {
+		return "", err
+	}
+	return notReady(&unstructured.Unstructured{Object: content}), nil
 }
 
 // notReady says why an object is not Ready; empty where it is.
@@ -185,17 +197,24 @@ func readyOnly(object *unstructured.Unstructured) map[string]any {
 	}}}
 }
 
-// readyChanged lets through ExecutorPools whose readiness has changed.
+// readyChanged lets through ExecutorPools and HubPools whose readiness has changed.
 func readyChanged() predicate.Predicate {
 	return predicate.Funcs{
 		CreateFunc: func(event.CreateEvent) bool { return false },
 		DeleteFunc: func(event.DeleteEvent) bool { return false },
 		UpdateFunc: func(e event.UpdateEvent) bool {
-			before, ok := e.ObjectOld.(*unstructured.Unstructured)
-			after, also := e.ObjectNew.(*unstructured.Unstructured)
-			return ok && also && notReady(before) != notReady(after)
+			before, err := readinessOf(e.ObjectOld)
+			after, alsoErr := readinessOf(e.ObjectNew)
+			return err == nil && alsoErr == nil && before != after
 		},
 	}
+}
+
+func readinessOf(object client.Object) (string, error) {
+	if pool, ok := object.(*unstructured.Unstructured); ok {
+		return notReady(pool), nil
+	}
+	return notReadyTyped(object)
 }
 
 // collectReadiness is how long is collected what becomes Ready: a thousand pools that

@@ -23,12 +23,17 @@ type wanted struct {
 	observed bool
 	// movedFrom is what the object says it was called before.
 	movedFrom string
+	// operators are JSON pointers to fields that are an operator's unless Git sets them.
+	operators []string
 	text      []byte
 }
 
 // wantedOf keeps an object, which has what is applied of it but for the revision.
 func wantedOf(object *unstructured.Unstructured) (*wanted, error) {
 	w := &wanted{id: idOf(object), apiVersion: object.GetAPIVersion(), observed: fleet.Observed(object), movedFrom: object.GetAnnotations()[v1alpha1.AnnotationMovedFrom]}
+	if _, cordoned, _ := unstructured.NestedFieldNoCopy(object.Object, "spec", "cordon"); !cordoned && w.id.group == v1alpha1.Group && w.id.kind == v1alpha1.HubPoolKind {
+		w.operators = []string{"/spec/cordon"}
+	}
 	var err error
 	if w.text, err = json.Marshal(object.Object); err != nil {
 		return nil, fmt.Errorf("encode %s: %w", w.id, err)

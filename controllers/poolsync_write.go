@@ -152,22 +152,24 @@ func (w *writer) write(ctx context.Context, s *sight) error {
 	if err != nil {
 		return err
 	}
-	diffs := fleet.CompareSpecs(want, object, s.ignore)
+	diffs := fleet.CompareSpecs(want, object, s.uncompared)
 	for _, diff := range diffs {
 		if diff.Have == nil && diff.Want != nil {
 			return &droppedError{diff.Path}
 		}
 	}
-	if s.id.isPool() && len(diffs) > 0 {
+	if s.id.gitOwned() && len(diffs) > 0 {
 		if object, err = w.removeForeignFields(ctx, s, object); err != nil {
 			return err
 		}
 		diffs = nil
 		if object != nil {
-			diffs = fleet.CompareSpecs(want, object, s.ignore)
+			diffs = fleet.CompareSpecs(want, object, s.uncompared)
 		}
 	}
 	s.have, s.bears = object, diffs
+	// What is as it was after an accepted write was not put back.
+	s.edited = s.notBorne(s.edited)
 	if object != nil {
 		object.SetManagedFields(nil)
 	}
@@ -178,7 +180,7 @@ func (w *writer) write(ctx context.Context, s *sight) error {
 // same time.
 const restoreAttempts = 5
 
-// removeForeignFields makes an ExecutorPool have nothing but what Git says:
+// removeForeignFields makes an ExecutorPool or a HubPool have nothing but what Git says:
 // server-side apply leaves a field alone that Git does not name and somebody else
 // set. It returns the object as it has become, nil where it is gone.
 func (w *writer) removeForeignFields(ctx context.Context, s *sight, have *unstructured.Unstructured) (*unstructured.Unstructured, error) {
@@ -186,7 +188,7 @@ func (w *writer) removeForeignFields(ctx context.Context, s *sight, have *unstru
 	want := s.want.object()
 	for range restoreAttempts {
 		// What is missing has been applied and dropped: adding it again is no use.
-		diffs := slices.DeleteFunc(fleet.CompareSpecs(want, have, s.ignore), func(d fleet.FieldDiff) bool { return d.Have == nil })
+		diffs := slices.DeleteFunc(fleet.CompareSpecs(want, have, s.uncompared), func(d fleet.FieldDiff) bool { return d.Have == nil })
 		// What came back at once is set by the API server's own admission.
 		if len(diffs) == 0 || slices.EqualFunc(diffs, tried, sameDiff) {
 			return have, nil
@@ -245,7 +247,7 @@ func (w *writer) writeShared(ctx context.Context, manager *ssa.ResourceManager, 
 			return err
 		}
 	}
-	if err := s.read(ctx, w.client); err != nil || s.have == nil || !s.id.isPool() {
+	if err := s.read(ctx, w.client); err != nil || s.have == nil || !s.id.gitOwned() {
 		return err
 	}
 	have, err := w.removeForeignFields(ctx, s, s.have)
