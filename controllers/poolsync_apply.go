@@ -9,6 +9,7 @@ import (
 	"strings"
 	"sync"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -172,13 +173,50 @@ func (p *syncPass) shortfall() *stageError {
 	if len(refused) > 0 {
 		message += "; the API server refuses: " + strings.Join(count.First(refused, maxRefusals), "; ")
 	}
+	mayPass, remedy := p.refusalsMayPass()
 	if len(held) == 0 {
-		return transient(v1alpha1.ReasonApplyFailed, errors.New(message))
+		return &stageError{reason: v1alpha1.ReasonApplyFailed, cause: errors.New(message), stalled: !mayPass, remedy: remedy}
 	}
 	err := stalled(v1alpha1.ReasonValidationFailed, fmt.Errorf("%s; held back:\n%w", message, fleet.Refusal(p.memory.newest.problems)))
-	// What the API server refuses, it may take later.
-	err.stalled = len(refused) == 0
+	err.stalled = !mayPass
 	return err
+}
+
+// What to do about refusals of the API server, where the reason's remedy is not it.
+const (
+	remedyInvalid = "correct in Git what it says of them, or in the cluster where a policy of its own says it; they are offered again at every interval"
+	remedyMixed   = "correct in Git what is invalid, and see to what the others lack, most often a right of the applying account; they are tried again by themselves"
+	remedyDropped = "it is tried again by itself"
+)
+
+// refusalsMayPass says whether the API server may take later what it has refused, and
+// what is to be done; empty: what the reason says. Of an object that is invalid it says
+// the same until somebody changes that.
+func (p *syncPass) refusalsMayPass() (mayPass bool, remedy string) {
+	var invalid, dropped, others int
+	for _, s := range p.sights {
+		var waits *waitsError
+		var drops *droppedError
+		switch {
+		case s.refused == nil, errors.As(s.refused, &waits):
+			// What it waits for is counted.
+		case apierrors.IsInvalid(s.refused):
+			invalid++
+		case errors.As(s.refused, &drops):
+			dropped++
+		default:
+			others++
+		}
+	}
+	switch {
+	case invalid > 0 && others > 0:
+		return true, remedyMixed
+	case others > 0:
+		return true, ""
+	case dropped > 0:
+		return true, remedyDropped
+	}
+	return false, remedyInvalid
 }
 
 // write brings objects to what Git wants, pools last: their runners need the account,
@@ -209,6 +247,13 @@ func (r *poolSyncReconciler) write(ctx context.Context, p *syncPass, manager *ss
 	return w.all(ctx, p, p.guarded(pools), write)
 }
 
+// waitsError is of a pool that is not applied because of what is missing beside it.
+type waitsError struct{ pool, missing objectID }
+
+func (e *waitsError) Error() string {
+	return fmt.Sprintf("%s: waits for %s, which was not applied and stands beside it", e.pool, e.missing)
+}
+
 // guarded are the pools beside which nothing was refused or held back; the others
 // wait for it.
 func (p *syncPass) guarded(pools []*sight) []*sight {
@@ -227,7 +272,7 @@ func (p *syncPass) guarded(pools []*sight) []*sight {
 	return slices.DeleteFunc(pools, func(s *sight) bool {
 		missing, lacks := lacking[s.id.namespace]
 		if lacks {
-			s.refused = fmt.Errorf("%s: waits for %s, which was not applied and stands beside it", s.id, missing)
+			s.refused = &waitsError{s.id, missing}
 		}
 		return lacks
 	})
