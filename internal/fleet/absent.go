@@ -30,10 +30,10 @@ func (c *checker) absentPaths(b *builder) {
 	absent := map[*facts]error{}
 	var empty []*facts
 	for _, f := range syncs {
-		info, err := b.root.Stat(f.sync.path)
+		err := b.absent(f.sync.path)
 		if err == nil {
 			here[f.sync.source], any = true, true
-			if b.whole && !f.sync.flux && info.IsDir() && !b.hasFiles(root{path: f.sync.path, applied: true}) {
+			if info, err := b.root.Stat(f.sync.path); b.whole && !f.sync.flux && err == nil && info.IsDir() && !b.hasFiles(root{path: f.sync.path, applied: true}) {
 				empty = append(empty, f)
 			}
 			continue
@@ -67,6 +67,15 @@ func (c *checker) absentPaths(b *builder) {
 	}
 }
 
+// absent says why a path is not there for hub and clusters; nil: it is.
+func (b *builder) absent(name string) error {
+	info, err := b.root.Stat(name)
+	if err == nil && info.IsDir() && name != "." && !b.gate.holds(name) {
+		return errEmptyDirectory
+	}
+	return err
+}
+
 // absentApplications finds the paths of Applications of this repository that are not in
 // it: where its remotes tell that it is this one or, without remotes, where others of the
 // same URL have a path here.
@@ -75,18 +84,14 @@ func (c *checker) absentApplications(b *builder) {
 		return
 	}
 	remotes, here := b.remotes(), map[string]bool{}
-	absent := func(a *applier) error {
-		_, err := b.root.Stat(a.path)
-		return err
-	}
 	for i := range *c.appliers {
-		if a := &(*c.appliers)[i]; a.argo() && absent(a) == nil {
+		if a := &(*c.appliers)[i]; a.argo() && b.absent(a.path) == nil {
 			here[RepositoryOf(a.url)] = true
 		}
 	}
 	for i := range *c.appliers {
 		a := &(*c.appliers)[i]
-		err := absent(a)
+		err := b.absent(a.path)
 		if !a.argo() || err == nil || a.url == "" || a.elsewhere || strings.ContainsAny(a.path+a.url, "{}") {
 			continue
 		}

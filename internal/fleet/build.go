@@ -347,6 +347,9 @@ func (b *builder) find(name string) (clean, kustomization string, err error) {
 	if !info.IsDir() {
 		return clean, "", nil
 	}
+	if clean != "." && !b.gate.holds(clean) {
+		return "", "", pathError(name, errEmptyDirectory)
+	}
 	if kustomization, err = b.gate.kustomizationIn(clean); err != nil {
 		return "", "", pathError(name, pathReason(err))
 	}

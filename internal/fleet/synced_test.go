@@ -99,6 +99,8 @@ func TestCheckOfSeveralPoolSyncs(t *testing.T) {
 		"a path of another repository":    {syncing("a", "./clusters/eu", here) + syncing("b", "./nowhere", there), nil, nil},
 		"a path beside one that is there": {syncing("a", "./clusters/eu", here) + syncing("b", "./clusters/uk", here), nil, []string{"path-not-found bootstrap/syncs.yaml:12:3 spec.path"}},
 		"a path of the remote":            {syncing("a", "./nowhere", "https://git.example.com/Fleet.git/"), map[string]string{".git/config": remote("git@git.example.com:fleet.git")}, []string{"path-not-found bootstrap/syncs.yaml:5:3 spec.path"}},
+		"a path with what Git ignores":    {syncing("a", "./clusters/eu", here) + syncing("b", "./extra", here), map[string]string{"extra/x.tmp": "x", ".gitignore": "*.tmp\n"}, []string{"path-not-found bootstrap/syncs.yaml:12:3 spec.path"}},
+		"a path with a new file":          {syncing("a", "./clusters/eu", here) + syncing("b", "./extra", here), map[string]string{"extra/x.txt": "x", ".gitignore": "*.tmp\n"}, []string{"empty-root bootstrap/syncs.yaml:12:3 spec.path"}},
 		"a path of no remote":             {syncing("a", "./nowhere", here) + syncing("b", "./nowhere", there), map[string]string{".git/config": remote("https://u:t@git.example.com/third")}, nil},
 		"one hub pool": {syncing("a", "./clusters/eu", here) + syncing("b", "./extra", here), map[string]string{"extra/kustomization.yaml": "namespace: x\nresources: [gpu2.yaml]\n", "extra/gpu2.yaml": second},
 			[]string{"duplicate-pool extra/gpu2.yaml:11:3 spec.hubPool"}},
