@@ -55,7 +55,10 @@ func (o *renderedObject) argoApplier(others []applier, in string, source map[str
 	if where == "" {
 		return others
 	}
-	a := applier{name: describe(o.Object), place: o.defined(), in: in, path: WithinRepository(where), url: textAt(at, "repoURL")}
+	a := applier{name: describe(o.Object), place: o.defined(), in: in, path: WithinRepository(where), url: textAt(at, "repoURL"), fate: fateBy(o.Object)}
+	if strings.Contains(where, "{{") {
+		a.made = pathsMade(o.Object, where)
+	}
 	a.pathField = path + ".path"
 	found := o.locate(schemas.Problem{Path: a.pathField})
 	a.at = placed{file: found.File, line: int32(found.Line), column: int32(found.Column)} //nolint:gosec // files are bounded

@@ -11,12 +11,18 @@ import (
 // false for others. Those may be collections for several, even one file.
 func clusterOf(file string) (cluster string, known bool) {
 	dir := path.Dir(file)
-	for at := dir; at != "."; at = path.Dir(at) {
+	return dir, ClusterOf(dir) != ""
+}
+
+// ClusterOf is the NAME of clusters/NAME in which a path lies, or which it is; empty of
+// others.
+func ClusterOf(name string) string {
+	for at := name; at != "."; at = path.Dir(at) {
 		if path.Base(path.Dir(at)) == "clusters" {
-			return dir, true
+			return at
 		}
 	}
-	return "", false
+	return ""
 }
 
 // byCluster divides what nothing of the repository applies.

@@ -72,6 +72,11 @@ type Way struct {
 	By string
 	// In is the root, or the plain file, that defines that object.
 	In string
+	// Path is the one that this object names, at or above what is applied in this way;
+	// empty where it is of another repository.
+	Path string
+	// Fate is what becomes of what it has applied.
+	Fate Fate
 	// Digest is equal for ways that replace the same variables by the same, and change
 	// the same of what the path renders.
 	Digest string
@@ -103,9 +108,51 @@ func (r *Renderer) Ways(ctx context.Context, path string) ([]Way, error) {
 	for _, v := range variants(appliers, path, r.given) {
 		way := Way{By: v.by, In: v.in, variables: v.variables, of: v.of, leaves: r.b.leavesBy(appliers, path, v.of)}
 		way.Digest = v.variables.Digest() + way.alters()
+		if v.of != nil {
+			way.Path, way.Fate = v.of.path, v.of.fate
+		}
 		ways = append(ways, way)
 	}
 	return ways, nil
+}
+
+// Appliers are the ways of all objects that apply a path, which need not be there. Its
+// error is the context's.
+func (r *Renderer) Appliers(ctx context.Context) ([]Way, error) {
+	appliers, err := r.b.appliers(ctx)
+	if err != nil {
+		return nil, err
+	}
+	ways := make([]Way, len(appliers))
+	for i := range appliers {
+		a := &appliers[i]
+		ways[i] = Way{By: a.name, In: a.in, Path: a.path, Fate: a.fate, of: a}
+		if a.elsewhere {
+			ways[i].Path = ""
+		}
+	}
+	return ways, nil
+}
+
+// InDoubt says whether the repository may have more that applies a path than is known. It
+// comes after Ways or Appliers.
+func (r *Renderer) InDoubt() bool { return len(r.b.doubts) > 0 }
+
+// Makes says whether it is an ApplicationSet that may make an Application of a path.
+func (w *Way) Makes(path string) bool {
+	return w.of != nil && w.of.made != nil && w.Path != "" && w.of.made.MatchString(path)
+}
+
+// ReadsJSON says whether documents may be files of JSON, as they may for Argo CD.
+func (w *Way) ReadsJSON() bool { return w.of != nil && w.of.argo() }
+
+// Comparable says whether all of a path is rendered by itself, or nothing is there.
+func (r *Renderer) Comparable(path string) bool {
+	if _, known := r.roots[path]; known {
+		return true
+	}
+	_, _, err := r.b.find(path)
+	return err != nil
 }
 
 // Render renders a path in each of the ways, in their order; what the objects

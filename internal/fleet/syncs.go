@@ -9,6 +9,7 @@ import (
 	"maps"
 	"path"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 
@@ -52,6 +53,10 @@ type applier struct {
 	elsewhere  bool
 	// facts of what is no Application.
 	facts *facts
+	// fate of what it applies; made matches the paths of an ApplicationSet's Applications,
+	// and is nil of all else.
+	fate Fate
+	made *regexp.Regexp
 	// variables are nil where it replaces none. References to objects of a
 	// cluster have no values here.
 	variables *Variables
@@ -287,7 +292,7 @@ func (o *renderedObject) applier(others []applier, in string) []applier {
 	}
 	where, _, _ := unstructured.NestedString(obj.Object, "spec", "path")
 	self := *o
-	found := applier{name: describe(obj), object: &self, place: o.defined(), in: in, path: WithinRepository(where), sync: isKind(obj, v1alpha1.PoolSyncKind), facts: o.syncFacts()}
+	found := applier{name: describe(obj), object: &self, place: o.defined(), in: in, path: WithinRepository(where), sync: isKind(obj, v1alpha1.PoolSyncKind), facts: o.syncFacts(), fate: fateBy(obj)}
 	found.source, found.url = found.facts.sync.source, found.facts.sync.url
 	if !found.sync {
 		found.alteration = o.alterationOf()

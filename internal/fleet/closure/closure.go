@@ -38,8 +38,9 @@ type Closure struct {
 	Unbounded bool
 	// Modules are other repositories that a path leads into.
 	Modules []string
-	// Plain are directories whose entries count.
+	// Plain are directories whose entries count, those with JSON too where json is set.
 	Plain   []string
+	json    bool
 	visited map[string]bool
 	// most directories with a kustomization are followed.
 	most   int
@@ -49,7 +50,16 @@ type Closure struct {
 // Of follows an overlay: a kustomization, a directory of files, a file. More are
 // directories that are built together with it.
 func Of(f Files, overlay string, more ...string) *Closure {
-	c := &Closure{files: f, Names: map[string]bool{}, visited: map[string]bool{}, most: maxDirectories}
+	return follow(&Closure{files: f}, overlay, more)
+}
+
+// OfJSON is Of for what is read as Argo CD reads a directory: files of JSON too.
+func OfJSON(f Files, overlay string, more ...string) *Closure {
+	return follow(&Closure{files: f, json: true}, overlay, more)
+}
+
+func follow(c *Closure, overlay string, more []string) *Closure {
+	c.Names, c.visited, c.most = map[string]bool{}, map[string]bool{}, maxDirectories
 	for _, dir := range append([]string{overlay}, more...) {
 		name, is := c.resolve(dir)
 		if is == Directory && !c.kustomization(name) {
@@ -248,7 +258,7 @@ func (c *Closure) candidate(name string, dirs []string, plugin bool) {
 	}
 }
 
-// below notes the YAML files below a directory, and follows the kustomizations
+// below notes the files of documents below a directory, and follows the kustomizations
 // among them.
 func (c *Closure) below(dir string) {
 	c.Plain = append(c.Plain, dir)
@@ -271,7 +281,7 @@ func (c *Closure) below(dir string) {
 			// What it has is not this repository's.
 			c.note(full)
 		case Regular, Odd:
-			if extension := strings.ToLower(path.Ext(name)); extension == ".yaml" || extension == ".yml" {
+			if c.counts(name) {
 				c.note(resolved)
 			}
 		}

@@ -39,7 +39,7 @@ func (t *Commit) Digest(overlay string) (digest string, ok bool) {
 		_, _ = fmt.Fprintf(h, "%q %d\n", name, t.entries[name].Kind)
 	}
 	for _, dir := range of.Plain {
-		_, _ = fmt.Fprintf(h, "%q %q\n", dir, Definitions(t, dir))
+		_, _ = fmt.Fprintf(h, "%q %q\n", dir, of.Definitions(t, dir))
 	}
 	return hex.EncodeToString(h.Sum(nil)), true
 }

@@ -294,7 +294,7 @@ func TestOverlaysThatGo(t *testing.T) {
 		"gone, by hand":  {map[string]string{"clusters/eu/kustomization.yaml": fleettest.Removed}, "the path is gone: what applies it keeps what it has applied", diff.Neutral},
 		"gone hub":       {map[string]string{"hub/kustomization.yaml": fleettest.Removed, "hub/gpu.yaml": fleettest.Removed}, "the path is gone", diff.Neutral},
 		"emptied":        {map[string]string{"clusters/us/kustomization.yaml": "resources: []\n"}, "it renders nothing any more: hub and PoolSync take that for an accident and change nothing", diff.Neutral},
-		"emptied, Flux":  {map[string]string{"clusters/ap/kustomization.yaml": "resources: []\n"}, "it renders nothing any more: Kustomization flux-system/ap is of Flux, which prunes", diff.Destructive},
+		"emptied, Flux":  {map[string]string{"clusters/ap/kustomization.yaml": "resources: []\n"}, "it renders nothing any more: Kustomization flux-system/ap prunes what it has applied", diff.Destructive},
 		"gone with sync": {map[string]string{"clusters/de/kustomization.yaml": fleettest.Removed, "bootstrap/de.yaml": fleettest.Removed}, "the path is gone, and PoolSync cloop/de does not apply it any more", diff.Destructive},
 		"new":            {map[string]string{"clusters/asia/kustomization.yaml": "resources: [../../pools/base]\n"}, "the path is new: something has to apply it", diff.Raise},
 	} {

@@ -64,8 +64,12 @@ type comparison struct {
 	was, now *fleet.Renderer
 	// same: path → whether both revisions have the same there.
 	same map[string]bool
-	// moves are the paths that go on to be applied from another place.
-	moves []move
+	// moves are the paths that go on to be applied from another place, and visited the
+	// roots that are compared.
+	moves   []move
+	visited map[string]bool
+	// appliers of the work tree, and sets, which are the ApplicationSets of the base.
+	appliers, sets []fleet.Way
 	// compared are those of them whose two paths were.
 	compared []move
 	// missing explains why something of the base cannot be read.
@@ -118,14 +122,14 @@ func (c *comparison) overlays(ctx context.Context) ([]string, error) {
 		}
 		all = append(all, roots...)
 	}
+	if err := c.findMoves(ctx); err != nil {
+		return nil, err
+	}
 	c.now.Adopt(c.was)
 	c.was.Adopt(c.now)
 	slices.Sort(all)
 	all = slices.Compact(all)
 	whole := slices.Clone(all)
-	if err := c.findMoves(ctx, whole); err != nil {
-		return nil, err
-	}
 	all = slices.DeleteFunc(all, func(overlay string) bool {
 		return !c.wanted(overlay) || c.head.inModule(overlay)
 	})
@@ -133,6 +137,10 @@ func (c *comparison) overlays(ctx context.Context) ([]string, error) {
 		if !slices.ContainsFunc(all, func(overlay string) bool { return inside(overlay, name) || inside(name, overlay) }) {
 			return nil, c.nothingIn(name, whole)
 		}
+	}
+	c.visited = map[string]bool{}
+	for _, name := range all {
+		c.visited[name] = true
 	}
 	return all, nil
 }
@@ -183,32 +191,49 @@ func (c *comparison) overlay(ctx context.Context, name string) error {
 	if done, err := c.movedAt(ctx, name, &before, &after); done || err != nil {
 		return err
 	}
-	from, to := closureOf(c.base, name, before), closureOf(c.head, name, after)
-	c.unrendered(before, after, false)
-	if c.unchanged(to) && sameWays(before, after) {
-		c.report.Overlays = append(c.report.Overlays, Overlay{Path: name, Unchanged: true, appliers: appliersOf(after)})
+	return c.between(ctx, move{from: name, to: name}, before, after)
+}
+
+// between compares what some apply from one path of the base with what they apply from
+// one of the work tree: the same path or, of a move by one of them, another.
+func (c *comparison) between(ctx context.Context, m move, before, after []fleet.Way) error {
+	from, to := closureOf(c.base, m.from, before), closureOf(c.head, m.to, after)
+	unchanged := m.by == "" && c.unchanged(to)
+	if m.by == "" {
+		c.unrendered(before, after, false)
+	}
+	if unchanged && slices.EqualFunc(before, after, sameWay) {
+		c.report.Overlays = append(c.report.Overlays, Overlay{Path: m.to, Unchanged: true, appliers: appliersOf(after)})
 		return nil
 	}
 	if err := c.extract.closure(ctx, from); err != nil {
 		return c.missing(c.options.Base, err)
 	}
-	differ, same := before, []fleet.Way(nil)
-	if c.unchanged(to) {
-		differ, after, same = apart(before, after)
+	was, now, same := before, after, []fleet.Way(nil)
+	if unchanged {
+		was, now, same = apart(before, after)
 	}
-	was, err := c.render(ctx, revision{AtBase, c.was, from}, name, differ)
+	old, err := c.render(ctx, revision{AtBase, c.was, from}, m.from, was)
 	if err != nil {
 		return err
 	}
-	now, err := c.render(ctx, revision{AtHead, c.now, to}, name, after)
+	current, err := c.render(ctx, revision{AtHead, c.now, to}, m.to, now)
 	if err != nil {
 		return err
 	}
 	for i := range same {
-		c.report.Overlays = append(c.report.Overlays, Overlay{Path: name, By: same[i].By, In: same[i].In, Unchanged: true, appliers: appliersOf(same)})
+		c.report.Overlays = append(c.report.Overlays, Overlay{Path: m.to, By: same[i].By, In: same[i].In, Unchanged: true, appliers: appliersOf(same)})
 	}
-	for _, pair := range paired(was, now, same) {
-		overlay := c.differ(name, pair)
+	if len(old) == 1 && len(current) == 1 && old[0].way.By+current[0].way.By == "" {
+		old[0].way = c.madeBy(m.to)
+		current[0].way = old[0].way
+	}
+	units := c.paired(m, old, current, same)
+	if len(units)+len(same) == 0 {
+		c.report.Overlays = append(c.report.Overlays, Overlay{Path: m.to, Unchanged: true, appliers: appliersOf(after)})
+	}
+	for _, pair := range units {
+		overlay := c.differ(pair)
 		overlay.appliers = appliersOf(before, after)
 		c.unrendered(before, after, !overlay.Unchanged)
 		c.report.Overlays = append(c.report.Overlays, overlay)
@@ -216,11 +241,23 @@ func (c *comparison) overlay(ctx context.Context, name string) error {
 	return nil
 }
 
+// madeBy is the ApplicationSet that may have made an Application of a path that nothing
+// else applies.
+func (c *comparison) madeBy(name string) (way fleet.Way) {
+	if at := slices.IndexFunc(c.sets, func(w fleet.Way) bool { return w.Makes(name) }); at >= 0 {
+		return c.sets[at]
+	}
+	return way
+}
+
 // closureOf is what the ways of a path depend on.
 func closureOf(f closure.Files, name string, ways []fleet.Way) *closure.Closure {
 	var more []string
 	for i := range ways {
 		more = append(more, ways[i].Components(name)...)
+	}
+	if slices.ContainsFunc(ways, func(w fleet.Way) bool { return w.ReadsJSON() }) {
+		return closure.OfJSON(f, name, more...)
 	}
 	return closure.Of(f, name, more...)
 }
@@ -260,87 +297,18 @@ func appliersOf(some ...[]fleet.Way) (names []string) {
 	return names
 }
 
-func sameWays(a, b []fleet.Way) bool { return slices.EqualFunc(a, b, sameWay) }
-
-func sameWay(a, b fleet.Way) bool { return a.By == b.By && a.In == b.In && a.Digest == b.Digest }
-
-// apart takes out the ways that both revisions have: of the same files they make the
-// same.
-func apart(before, after []fleet.Way) (was, now, same []fleet.Way) {
-	type way struct{ by, in, digest string }
-	old := map[way]bool{}
-	for i := range before {
-		old[way{before[i].By, before[i].In, before[i].Digest}] = true
-	}
-	both := map[way]bool{}
-	for i := range after {
-		if at := (way{after[i].By, after[i].In, after[i].Digest}); old[at] {
-			both[at], same = true, append(same, after[i])
-		} else {
-			now = append(now, after[i])
-		}
-	}
-	for i := range before {
-		if !both[way{before[i].By, before[i].In, before[i].Digest}] {
-			was = append(was, before[i])
-		}
-	}
-	return was, now, same
-}
-
-// both are an overlay's two revisions, applied in one way; in tells apart ways of one
-// name.
-type both struct {
-	by, in   string
-	was, now *rendering
-}
-
-// paired puts the ways of two revisions side by side: those of one name that the same
-// file or root defines, then those of one name, and the only ones. beside are the
-// ways that differ in nothing.
-func paired(was, now []*rendering, beside []fleet.Way) []both {
-	if len(was) == 1 && len(now) == 1 && len(beside) == 0 {
-		return []both{{was: was[0], now: now[0]}}
-	}
-	all := make([]both, len(now))
-	for i, r := range now {
-		all[i] = both{r.by, r.in, &rendering{}, r}
-	}
-	left := slices.Clone(was)
-	for _, same := range []func(a, b *rendering) bool{
-		func(a, b *rendering) bool { return a.by == b.by && a.in == b.in },
-		func(a, b *rendering) bool { return a.by == b.by },
-	} {
-		for i := range now {
-			if at := slices.IndexFunc(left, func(r *rendering) bool { return same(r, now[i]) }); at >= 0 && !all[i].was.found && all[i].was.failure == nil {
-				all[i].was = left[at]
-				left = slices.Delete(left, at, at+1)
-			}
-		}
-	}
-	for _, r := range left {
-		all = append(all, both{r.by, r.in, r, &rendering{}})
-	}
-	for i := range all {
-		if !slices.ContainsFunc(all, func(other both) bool { return other.by == all[i].by && other.in != all[i].in }) &&
-			!slices.ContainsFunc(beside, func(w fleet.Way) bool { return w.By == all[i].by && w.In != all[i].in }) {
-			all[i].in = ""
-		}
-	}
-	return all
-}
-
-func (c *comparison) differ(name string, of both) Overlay {
-	out := Overlay{Path: name, By: of.by, In: of.in}
+// differ is what becomes of one unit of the comparison.
+func (c *comparison) differ(of both) Overlay {
+	out := Overlay{Path: of.path, From: of.from, By: of.by, In: of.in}
 	for _, r := range []*rendering{of.was, of.now} {
 		if r.failure != nil {
 			out.Failures = append(out.Failures, *r.failure)
 		}
 		if r.unresolved != "" {
-			c.report.note("%s: %s; give values with --substitute", name, r.unresolved)
+			c.report.note("%s: %s; give values with --substitute", of.path, r.unresolved)
 		}
 		if r.unread != "" {
-			c.report.note("%s: %s, so what comes of it is not compared", name, r.unread)
+			c.report.note("%s: %s, so what comes of it is not compared", of.path, r.unread)
 		}
 	}
 	if len(out.Failures) > 0 {
@@ -349,22 +317,28 @@ func (c *comparison) differ(name string, of both) Overlay {
 	var notes []string
 	out.Objects, notes = pairs(of.was.objects, of.now.objects)
 	for _, note := range notes {
-		c.report.note("%s: %s", name, note)
+		c.report.note("%s: %s", of.path, note)
 	}
 	out.Unchanged = len(out.Objects) == 0
-	if !out.Unchanged {
-		out.Note, out.stays = of.note(name)
+	stays := false
+	if !out.Unchanged || of.from != "" {
+		out.Note, stays = of.note()
 	}
-	if out.stays && of.by == "" && of.was.by == "" && onlyApply(out.Objects) {
+	if stays && of.was.way.By == "" && of.now.way.By == "" && onlyApply(out.Objects) {
 		// Who applies them is not in the repository, and is seldom a PoolSync.
-		out.Note, out.stays = fileGoes, false
+		out.Note, stays = fileGoes, false
 	}
-	if out.stays {
-		for i := range out.Objects {
-			out.Objects[i].stay()
+	for i := range out.Objects {
+		if o := &out.Objects[i]; stays || o.Change == Removed && of.leaves(o) {
+			o.stay()
 		}
 	}
 	return out
+}
+
+// leaves says whether who applies a path lets an object be that it does not have any more.
+func (of both) leaves(o *Object) bool {
+	return of.now.way.By != "" && of.now.way.Fate.Leaves(o.before.Unstructured)
 }
 
 const fileGoes = "nothing of the repository applies it: whatever does may take away what it had"
@@ -378,32 +352,53 @@ func onlyApply(objects []Object) bool {
 
 // note says what it means that the overlay itself comes or goes, and whether all
 // that it had applied stays as it is.
-func (of both) note(name string) (note string, stays bool) {
+func (of both) note() (note string, stays bool) {
+	was, now := of.was.way, of.now.way
 	switch {
-	case len(of.now.objects) == 0 && of.by == "" && of.was.by == "" && (path.Ext(name) == ".yaml" || path.Ext(name) == ".yml"):
-		return fileGoes, false
-	case !of.now.found && of.by != "":
-		return "nothing of this name applies the path any more", false
-	case !of.now.found && of.was.by != "" && of.was.by != of.now.by:
-		return "the path is gone, and " + of.was.by + " does not apply it any more", false
-	case len(of.now.objects) == 0 && of.was.by != "" && of.was.by != of.now.by:
-		return "nothing is left of the path, and " + of.was.by + " does not apply it any more", false
-	case !of.now.found:
-		return "the path is gone: what applies it keeps what it has applied, and says that there is no such path, until it is changed or deleted itself", true
-	case len(of.now.objects) > 0 && !of.was.found && of.by == "":
+	case len(of.now.objects) > 0 && of.from != "":
+		return now.By + " applies it in place of " + of.from + ": what both have stays as it is", false
+	case len(of.now.objects) > 0 && !of.was.found && now.By == "":
 		return "the path is new: something has to apply it", false
 	case len(of.now.objects) > 0:
 		return "", false
-	case strings.HasPrefix(of.now.by, "Kustomization "):
-		return "it renders nothing any more: " + of.now.by + " is of Flux, which prunes what it has applied where its prune is true", false
+	case was.By == "" && now.By == "" && (path.Ext(of.path) == ".yaml" || path.Ext(of.path) == ".yml"):
+		return fileGoes, false
+	case was.By != "" && now.By == "":
+		return of.left(), !was.Fate.Along
+	case of.nothing && !now.Fate.Prunes:
+		return now.By + " does not apply it any more, and does not prune", true
+	case of.nothing:
+		return now.By + " does not apply it any more: what it has applied goes, other than what it still applies from elsewhere", false
+	case of.instead != "":
+		return now.By + " applies " + of.instead + " in its place, which is not there: it keeps what it has applied until its path is corrected", true
+	case !of.now.found && strings.Contains(was.Path, "{{") && was.Fate.Along:
+		return "the path is gone: the Application that " + was.By + " makes of it may go, and all that has applied", false
+	case !of.now.found:
+		return "the path is gone: what applies it keeps what it has applied, and says that there is no such path, until it is changed or deleted itself", true
+	case now.Fate.Empties:
+		return "it renders nothing any more: " + now.By + " prunes what it has applied", false
+	case now.By == "", strings.HasPrefix(now.By, v1alpha1.PoolSyncKind+" "):
+		return "it renders nothing any more: hub and PoolSync take that for an accident and change nothing", true
 	}
-	return "it renders nothing any more: hub and PoolSync take that for an accident and change nothing", true
+	return "it renders nothing any more: " + now.By + " prunes nothing by itself then", true
+}
+
+// left says that what applied an overlay does so no more.
+func (of both) left() string {
+	switch by := of.was.way.By; {
+	case !of.now.found:
+		return "the path is gone, and " + by + " does not apply it any more"
+	case of.empty:
+		return "nothing is left of the path, and " + by + " does not apply it any more"
+	default:
+		return by + " does not apply it any more"
+	}
 }
 
 // rendering is what one revision of an overlay renders in one way.
 type rendering struct {
-	// by and in are as a fleet.Way has them.
-	by, in  string
+	// way in which it is applied.
+	way     fleet.Way
 	objects map[key]*item
 	// found says that the revision has the path.
 	found bool
@@ -428,7 +423,7 @@ const maxProblems = 5
 func (c *comparison) render(ctx context.Context, r revision, name string, ways []fleet.Way) ([]*rendering, error) {
 	all := make([]*rendering, len(ways))
 	for i := range ways {
-		all[i] = &rendering{by: ways[i].By, in: ways[i].In}
+		all[i] = &rendering{way: ways[i]}
 	}
 	if len(r.from.Modules) > 0 {
 		for i := range all {
@@ -504,7 +499,7 @@ func (c *comparison) unchanged(of *closure.Closure) bool {
 // the base has, no path of the work tree leads to.
 func (c *comparison) sameBelow(of *closure.Closure) bool {
 	for _, dir := range of.Plain {
-		if !slices.Equal(closure.Definitions(c.base, dir), closure.Definitions(c.head, dir)) {
+		if !slices.Equal(of.Definitions(c.base, dir), of.Definitions(c.head, dir)) {
 			return false
 		}
 	}

@@ -92,7 +92,7 @@ var (
 		return Neutral
 	}}
 	// moving is of a PoolSync's path; see settleMoves.
-	moving  = applied(pathOf, "path").with("; `neutral` where both paths are roots of the repository, which are compared with each other", applied(pathOf, "path").of)
+	moving  = applied(pathOf, "path").with("; `neutral` where both paths are roots of the repository, which are compared with each other, or the other is not there", applied(pathOf, "path").of)
 	another = always(Raise, "`raise`: it gives one and takes another")
 )
 

@@ -23,7 +23,7 @@ func (r *Report) AddImpact(live Live) {
 	}
 	l := &lives{live: live, report: r, standings: map[string]*standing{}, hubPools: map[string]*Object{}, now: map[string]string{}}
 	r.objects(func(overlay *Overlay, o *Object) {
-		if o.either().ours && !overlay.stays && !o.untouched() && o.Kind == v1alpha1.HubPoolKind {
+		if o.either().ours && !o.untouched() && o.Kind == v1alpha1.HubPoolKind {
 			l.half(o)
 		}
 	})
@@ -31,7 +31,7 @@ func (r *Report) AddImpact(live Live) {
 		l.members(&live.Clusters[i])
 	}
 	r.objects(func(overlay *Overlay, o *Object) {
-		if o.either().ours && !overlay.stays && !o.untouched() && o.Kind == v1alpha1.ExecutorPoolKind {
+		if o.either().ours && !o.untouched() && o.Kind == v1alpha1.ExecutorPoolKind {
 			l.executorPool(overlay, o)
 		}
 	})
@@ -42,7 +42,7 @@ func (r *Report) AddImpact(live Live) {
 		l.inCluster(e)
 	}
 	r.objects(func(overlay *Overlay, o *Object) {
-		if o.either().ours && !overlay.stays && !o.untouched() && o.Kind == v1alpha1.HubPoolKind {
+		if o.either().ours && !o.untouched() && o.Kind == v1alpha1.HubPoolKind {
 			l.hubPool(o)
 		}
 	})

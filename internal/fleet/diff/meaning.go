@@ -30,13 +30,16 @@ func foreignMeaning(o *Object) (Class, string) {
 	if o.before != nil && (o.Change == Removed || o.Change == Renamed) && fleet.TakesAlong(o.before.Unstructured) {
 		return Destructive, "what it has applied goes with it: pools are drained first"
 	}
+	if o.Change == Changed && fleet.MakesFewer(o.before.Unstructured, o.after.Unstructured) {
+		return Destructive, "an Application that it does not make any more goes, and what that has applied with it: pools are drained first"
+	}
 	return Neutral, ""
 }
 
 // stay is for an object that its overlay does not have any more without anything
 // happening to it.
 func (o *Object) stay() {
-	o.Class = Neutral
+	o.Class, o.stays = Neutral, true
 	if o.either().ours || o.Meaning != "" {
 		o.Meaning = "nothing happens to it: it stays as it was applied last, and no commit changes it any more"
 	}

@@ -9,36 +9,42 @@ import (
 
 	"cloop.dev/cloop/apis/v1alpha1"
 	"cloop.dev/cloop/internal/fleet"
-	"cloop.dev/cloop/internal/fleet/closure"
 )
 
 // move is an object of the repository that applies another path than before: what
-// it applied from the one it goes on to apply from the other. was and now are where the
+// it applied from the one it goes on to apply from the other. One of them is empty where
+// it applies another repository, or nothing in its place. was and now are where the
 // revisions have it.
 type move struct{ by, from, to, was, now string }
 
-// site is one object that applies a path, and where the repository has it.
+// site is one path that an object applies, and where the repository has that object.
 type site struct{ by, in, path string }
+
+func siteOf(w fleet.Way) site { return site{w.By, w.In, w.Path} }
 
 // sites are those of one revision that the other does not have, by their object. One that
 // is only written in another place is the same, as far as there are as many.
-func sites(ways, others map[string][]fleet.Way) map[string][]site {
+func sites(ways, others []fleet.Way) map[string][]site {
+	but := func(ways, others []fleet.Way) (found []site) {
+		known := map[site]bool{}
+		for _, way := range others {
+			known[siteOf(way)] = true
+		}
+		for _, way := range ways {
+			if at := siteOf(way); !known[at] && !strings.Contains(at.path, "{{") {
+				found, known[at] = append(found, at), true
+			}
+		}
+		return found
+	}
+	here, left := but(ways, others), but(others, ways)
 	all := map[string][]site{}
-	for at, list := range ways {
-		has := func(list []fleet.Way, way fleet.Way) bool {
-			return slices.ContainsFunc(list, func(w fleet.Way) bool { return w.By == way.By && w.In == way.In })
+	for _, at := range here {
+		if same := slices.IndexFunc(left, func(s site) bool { return s.by == at.by && s.path == at.path }); same >= 0 {
+			left = slices.Delete(left, same, same+1)
+			continue
 		}
-		left := slices.DeleteFunc(slices.Clone(others[at]), func(w fleet.Way) bool { return has(list, w) })
-		for _, way := range list {
-			if way.By == "" || has(others[at], way) {
-				continue
-			}
-			if same := slices.IndexFunc(left, func(w fleet.Way) bool { return w.By == way.By }); same >= 0 {
-				left = slices.Delete(left, same, same+1)
-				continue
-			}
-			all[way.By] = append(all[way.By], site{way.By, way.In, at})
-		}
+		all[at.by] = append(all[at.by], at)
 	}
 	for _, list := range all {
 		slices.SortFunc(list, func(a, b site) int { return strings.Compare(a.path+"\x00"+a.in, b.path+"\x00"+b.in) })
@@ -49,8 +55,9 @@ func sites(ways, others map[string][]fleet.Way) map[string][]site {
 // movesBetween pairs the paths that an object applied with those that it applies
 // now. Objects of several clusters may have one name: those are told apart by
 // where they are defined, or else by the last name of their path. Who cannot be
-// told apart has moved nothing.
-func movesBetween(before, after map[string][]fleet.Way) []move {
+// told apart has moved nothing. What an object that is still there applies no more, and
+// nothing in its place, goes nowhere.
+func movesBetween(before, after []fleet.Way) []move {
 	var all []move
 	arrived := sites(after, before)
 	for by, gone := range sites(before, after) {
@@ -71,9 +78,14 @@ func movesBetween(before, after map[string][]fleet.Way) []move {
 				come = slices.DeleteFunc(come, func(s site) bool { return s == to })
 			}
 		}
+		for _, from := range gone {
+			if slices.ContainsFunc(after, func(w fleet.Way) bool { return w.By == by && w.In == from.in }) {
+				all = append(all, move{by, from.path, "", from.in, from.in})
+			}
+		}
 	}
 	slices.SortFunc(all, func(a, b move) int {
-		return strings.Compare(a.to+"\x00"+a.by+"\x00"+a.now, b.to+"\x00"+b.by+"\x00"+b.now)
+		return strings.Compare(a.to+"\x00"+a.by+"\x00"+a.now+"\x00"+a.from, b.to+"\x00"+b.by+"\x00"+b.now+"\x00"+b.from)
 	})
 	return all
 }
@@ -88,144 +100,171 @@ func relative(s site) string {
 }
 
 // only is the one of some that a condition holds for, where it is exactly one.
-func only(some []site, holds func(site) bool) (found site, ok bool) {
+func only[T any](some []T, holds func(T) bool) (found T, ok bool) {
 	for _, s := range some {
 		if !holds(s) {
 			continue
 		}
 		if ok {
-			return site{}, false
+			return *new(T), false
 		}
 		found, ok = s, true
 	}
 	return found, ok
 }
 
-// findMoves looks for them among all roots of both revisions.
-func (c *comparison) findMoves(ctx context.Context, roots []string) error {
-	before, after := map[string][]fleet.Way{}, map[string][]fleet.Way{}
-	for _, name := range roots {
-		var err error
-		if before[name], err = c.was.Ways(ctx, name); err != nil {
-			return err
-		}
-		if after[name], err = c.now.Ways(ctx, name); err != nil {
-			return err
-		}
+// findMoves looks for them among all appliers of both revisions, and for those whose
+// paths can be compared.
+func (c *comparison) findMoves(ctx context.Context) error {
+	before, err := c.was.Appliers(ctx)
+	if err != nil {
+		return err
 	}
-	c.moves = movesBetween(before, after)
+	after, err := c.now.Appliers(ctx)
+	if err != nil {
+		return err
+	}
+	for _, m := range movesBetween(before, after) {
+		if m.from != "" && !c.was.Comparable(m.from) {
+			continue
+		}
+		if m.to != "" && !c.now.Comparable(m.to) {
+			m.to = ""
+		}
+		if m.to == "" {
+			// It may lie in what the object still applies.
+			ways, err := c.now.Ways(ctx, m.from)
+			if err != nil {
+				return err
+			}
+			if slices.ContainsFunc(ways, func(w fleet.Way) bool { return w.By == m.by && w.In == m.now }) {
+				continue
+			}
+		}
+		c.moves = append(c.moves, m)
+	}
+	c.appliers = after
+	c.sets = slices.DeleteFunc(before, func(w fleet.Way) bool { return !strings.Contains(w.Path, "{{") })
 	return nil
 }
 
 // movedAt compares what comes to a path, or goes from it, with the other half of
 // the move, and leaves the other ways. done: there are none.
 func (c *comparison) movedAt(ctx context.Context, name string, before, after *[]fleet.Way) (done bool, err error) {
-	gone, come := map[site]bool{}, map[site]bool{}
+	told := false
 	for _, m := range c.moves {
 		switch {
-		case m.from == name:
-			gone[site{m.by, m.was, name}] = true
-			if c.wanted(m.to) {
-				continue
-			}
 		case m.to == name:
-			come[site{m.by, m.now, name}] = true
+		case m.from == name && !c.visited[m.to]:
 		default:
 			continue
 		}
+		told = true
 		if err := c.moved(ctx, m); err != nil {
 			return false, err
 		}
 	}
-	if len(gone)+len(come) == 0 {
-		return false, nil
+	gone, come := map[site]bool{}, map[site]bool{}
+	for _, m := range c.moves {
+		gone[site{m.by, m.was, m.from}], come[site{m.by, m.now, m.to}] = true, true
 	}
-	*before = slices.DeleteFunc(slices.Clone(*before), func(w fleet.Way) bool { return gone[site{w.By, w.In, name}] })
-	*after = slices.DeleteFunc(slices.Clone(*after), func(w fleet.Way) bool { return come[site{w.By, w.In, name}] })
+	all := len(*before) + len(*after)
+	*before = slices.DeleteFunc(slices.Clone(*before), func(w fleet.Way) bool { return gone[siteOf(w)] })
+	*after = slices.DeleteFunc(slices.Clone(*after), func(w fleet.Way) bool { return come[siteOf(w)] })
 	// What nobody of the repository applies is no other way beside one that moved.
-	return len(appliersOf(*before, *after)) == 0, nil
+	return (told || len(*before)+len(*after) < all) && len(appliersOf(*before, *after)) == 0, nil
 }
 
 // moved compares what an object applied from one path with what it applies from
 // another.
 func (c *comparison) moved(ctx context.Context, m move) error {
-	var (
-		sides   [2]*rendering
-		applied [2][]fleet.Way
-	)
-	for i, r := range []struct {
-		revision
-		files closure.Files
-		name  string
-		in    string
-	}{{revision{name: AtBase, renderer: c.was}, c.base, m.from, m.was}, {revision{name: AtHead, renderer: c.now}, c.head, m.to, m.now}} {
-		ways, err := r.renderer.Ways(ctx, r.name)
+	var sides [2][]fleet.Way
+	for i, side := range []struct {
+		*fleet.Renderer
+		site
+	}{{c.was, site{m.by, m.was, m.from}}, {c.now, site{m.by, m.now, m.to}}} {
+		if side.path == "" {
+			continue
+		}
+		ways, err := side.Ways(ctx, side.path)
 		if err != nil {
 			return err
 		}
-		ways = slices.DeleteFunc(ways, func(w fleet.Way) bool { return w.By != m.by || w.In != r.in })
-		applied[i] = ways
-		r.from = closureOf(r.files, r.name, ways)
-		if i == 0 {
-			if err := c.extract.closure(ctx, r.from); err != nil {
-				return c.missing(c.options.Base, err)
-			}
-		}
-		rendered, err := c.render(ctx, r.revision, r.name, ways[:1])
-		if err != nil {
-			return err
-		}
-		sides[i] = rendered[0]
+		sides[i] = slices.DeleteFunc(ways, func(w fleet.Way) bool { return siteOf(w) != side.site })
 	}
-	overlay := c.differ(m.to, both{was: sides[0], now: sides[1]})
-	overlay.From, overlay.appliers = m.from, []string{m.by}
-	if slices.ContainsFunc(c.moves, func(other move) bool { return other.by == m.by && other.now != m.now && other.to == m.to }) {
-		overlay.By, overlay.In = m.by, m.now
+	first := len(c.report.Overlays)
+	if err := c.between(ctx, m, sides[0], sides[1]); err != nil {
+		return err
 	}
-	if len(overlay.Failures) == 0 && len(sides[1].objects) > 0 {
+	if m.to != "" && !slices.ContainsFunc(c.report.Overlays[first:], func(o Overlay) bool { return len(o.Failures) > 0 }) {
 		c.compared = append(c.compared, m)
-		overlay.Note = m.by + " applies it in place of " + m.from + ": what both have stays as it is"
 	}
-	c.unrendered(applied[0], applied[1], !overlay.Unchanged)
-	c.report.Overlays = append(c.report.Overlays, overlay)
 	return nil
 }
 
-// settleLoose takes for one object what goes from a place that nothing of the repository
-// applies and comes in another: what applies pools in place of a PoolSync, in a file that
-// was renamed or cut in two. Whoever applies the one applies the other.
+// loose is what applies pools in place of a PoolSync, and comes or goes in a place that
+// nothing of the repository applies.
+type loose struct {
+	overlay, object int
+	// cluster of which its place is; empty: it does not say.
+	cluster string
+	of      *item
+}
+
+// settleLoose takes for one object what goes from such a place and comes in another: a file
+// that was renamed or cut in two. Whoever applies the one applies the other, unless the
+// directories say that the two are of different clusters.
 func (r *Report) settleLoose() {
-	type place struct{ overlay, object int }
-	gone, come := map[key][]place{}, map[key][]place{}
+	gone, come := map[key][]loose{}, map[key][]loose{}
+	// was and now are the clusters of the two revisions.
+	was, now := map[string]bool{}, map[string]bool{}
 	for i := range r.Overlays {
-		if r.Overlays[i].By != "" || len(r.Overlays[i].appliers) > 0 {
-			continue
+		overlay, cluster := &r.Overlays[i], fleet.ClusterOf(r.Overlays[i].Path)
+		if len(overlay.Objects) == 0 {
+			was[cluster], now[cluster] = true, true
 		}
-		for j := range r.Overlays[i].Objects {
-			switch o := &r.Overlays[i].Objects[j]; {
-			case !fleet.AppliesPaths(o.either().Unstructured):
+		for j := range overlay.Objects {
+			o := &overlay.Objects[j]
+			was[cluster], now[cluster] = was[cluster] || o.before != nil, now[cluster] || o.after != nil
+			switch {
+			case overlay.By != "" || len(overlay.appliers) > 0 || !fleet.AppliesPaths(o.either().Unstructured):
 			case o.Change == Removed:
-				gone[keyOf(o.before)] = append(gone[keyOf(o.before)], place{i, j})
+				gone[keyOf(o.before)] = append(gone[keyOf(o.before)], loose{i, j, cluster, o.before})
 			case o.Change == Added:
-				come[keyOf(o.after)] = append(come[keyOf(o.after)], place{i, j})
+				come[keyOf(o.after)] = append(come[keyOf(o.after)], loose{i, j, cluster, o.after})
 			}
 		}
 	}
-	settled, touched := map[place]bool{}, map[int]bool{}
-	for at, from := range gone {
-		if to := come[at]; len(from) == 1 && len(to) == 1 {
-			settled[from[0]], touched[from[0].overlay], touched[to[0].overlay] = true, true, true
-			now := &r.Overlays[to[0].overlay].Objects[to[0].object]
-			var differs bool
-			if *now, differs = compare(r.Overlays[from[0].overlay].Objects[from[0].object].before, now.after); !differs {
-				settled[to[0]] = true
+	settled, touched := map[[2]int]bool{}, map[int]bool{}
+	settle := func(from, to loose) {
+		settled[[2]int{from.overlay, from.object}], touched[from.overlay], touched[to.overlay] = true, true, true
+		object, differs := compare(from.of, to.of)
+		settled[[2]int{to.overlay, to.object}] = !differs
+		r.Overlays[to.overlay].Objects[to.object] = object
+	}
+	for at, all := range gone {
+		for _, same := range []func(a, b loose) bool{
+			func(a, b loose) bool { _, differs := compare(a.of, b.of); return !differs },
+			func(loose, loose) bool { return true },
+		} {
+			// A cluster's directory may have another name.
+			fit := func(a, b loose) bool {
+				return same(a, b) && (a.cluster == b.cluster || (a.cluster == "" || !now[a.cluster]) && (b.cluster == "" || !was[b.cluster]))
+			}
+			for _, from := range slices.Clone(all) {
+				to, ok := only(come[at], func(l loose) bool { return fit(from, l) })
+				if _, alone := only(all, func(l loose) bool { return fit(l, to) }); ok && alone {
+					settle(from, to)
+					all = slices.DeleteFunc(all, func(l loose) bool { return l == from })
+					come[at] = slices.DeleteFunc(come[at], func(l loose) bool { return l == to })
+				}
 			}
 		}
 	}
 	for i := range r.Overlays {
 		overlay, kept := &r.Overlays[i], []Object(nil)
 		for j := range overlay.Objects {
-			if !settled[place{i, j}] {
+			if !settled[[2]int{i, j}] {
 				kept = append(kept, overlay.Objects[j])
 			}
 		}

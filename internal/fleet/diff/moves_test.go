@@ -210,8 +210,8 @@ func TestWhatAppliesPoolsGoes(t *testing.T) {
 	t.Parallel()
 	application := "apiVersion: argoproj.io/v1alpha1\nkind: Application\nmetadata: {name: fleet, namespace: argocd, finalizers: [resources-finalizer.argocd.argoproj.io]}\nspec: {source: {repoURL: https://git.example.com/fleet.git, path: clusters/eu}}\n"
 	for name, test := range map[string]struct{ was, now, want string }{
-		"a Kustomization":       {byFlux("./clusters/eu"), "", "1 of 5 roots differ: 1 removed (1 destructive)"},
-		"an Application":        {application, "", "1 of 5 roots differ: 1 removed (1 destructive)"},
+		"a Kustomization":       {byFlux("./clusters/eu"), "", "2 of 5 roots differ: 2 removed (2 destructive)"},
+		"an Application":        {application, "", "2 of 5 roots differ: 2 removed (2 destructive)"},
 		"of nothing of ours":    {byFlux("./web"), "", "4 roots: no difference"},
 		"one that is suspended": {byFlux("./clusters/eu"), strings.Replace(byFlux("./clusters/eu"), "prune: true", "prune: true, suspend: true", 1), "1 of 5 roots differ: 1 changed (1 neutral)"},
 	} {
@@ -245,11 +245,11 @@ func TestWhatAppliesAppliersGoes(t *testing.T) {
 		gone  string
 		want  string
 	}{
-		"an app of apps":                     {map[string]string{"root.yaml": application("root", "apps"), "apps/eu.yaml": application("eu", "clusters/eu")}, "root.yaml", "1 of 6 roots differ: 1 removed (1 destructive)"},
-		"a Kustomization of Kustomizations":  {map[string]string{"flux/apps.yaml": flux, "apps/eu.yaml": byFlux("./clusters/eu")}, "flux/apps.yaml", "1 of 6 roots differ: 1 removed (1 destructive)"},
-		"a Kustomization of a kustomization": {map[string]string{"flux/apps.yaml": flux, "apps/kustomization.yaml": "resources: [eu.yaml]\n", "apps/eu.yaml": byFlux("./clusters/eu")}, "flux/apps.yaml", "1 of 5 roots differ: 1 removed (1 destructive)"},
+		"an app of apps":                     {map[string]string{"root.yaml": application("root", "apps"), "apps/eu.yaml": application("eu", "clusters/eu")}, "root.yaml", "3 of 6 roots differ: 3 removed (3 destructive)"},
+		"a Kustomization of Kustomizations":  {map[string]string{"flux/apps.yaml": flux, "apps/eu.yaml": byFlux("./clusters/eu")}, "flux/apps.yaml", "3 of 6 roots differ: 3 removed (3 destructive)"},
+		"a Kustomization of a kustomization": {map[string]string{"flux/apps.yaml": flux, "apps/kustomization.yaml": "resources: [eu.yaml]\n", "apps/eu.yaml": byFlux("./clusters/eu")}, "flux/apps.yaml", "2 of 5 roots differ: 2 removed (2 destructive)"},
 		"a set":                              {map[string]string{"apps/all.yaml": set}, "apps/all.yaml", "1 of 4 roots differ: 1 removed (1 destructive)"},
-		"a PoolSync":                         {map[string]string{"boot/eu/s.yaml": applies("./clusters/eu")}, "boot/eu/s.yaml", "1 of 4 roots differ: 1 removed (1 destructive)"},
+		"a PoolSync":                         {map[string]string{"boot/eu/s.yaml": applies("./clusters/eu")}, "boot/eu/s.yaml", "2 of 4 roots differ: 2 removed (2 destructive)"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -300,7 +300,7 @@ func TestWhatAppliesPoolsIsElsewhere(t *testing.T) {
 		t.Errorf("%v %s", err, everything(t, report))
 	}
 	r.write(map[string]string{"flux/eu.yaml": fleettest.Removed, "flux/both.yaml": fleettest.Removed})
-	r.want("HEAD", "1 of 4 roots differ: 2 removed (2 destructive)")
+	r.want("HEAD", "3 of 4 roots differ: 4 removed (4 destructive)")
 	// What they applied goes with them, also where the path is still there.
 	r.write(map[string]string{"plain/.keep": "", "plain/gpu.yaml": executorPool("gpu", "maxRunners: 1"), "flux/plain.yaml": byFlux("./plain")})
 	r.commit("Plain", nil)

@@ -5,9 +5,13 @@ import (
 	"cloop.dev/cloop/internal/fleet"
 )
 
-// untouched says that a change of a document does nothing to what there is: after it,
-// or where it goes before it, the document is only compared.
+// untouched says that a change of a document does nothing to what there is: nothing
+// removes what it does not have any more or, after it or where it goes before it, the
+// document is only compared.
 func (o *Object) untouched() bool {
+	if o.stays {
+		return true
+	}
 	if o.after == nil {
 		return fleet.ToObserve(o.before)
 	}

@@ -117,8 +117,6 @@ type Overlay struct {
 	// Note says what the change of the overlay itself means.
 	Note string `json:"note,omitempty"`
 
-	// stays says that nothing happens to what the overlay does not have any more.
-	stays bool
 	// appliers names the objects of the repository that apply the path, in either
 	// revision.
 	appliers []string
@@ -171,6 +169,8 @@ type Object struct {
 
 	// before and after are the objects, nil where there is none.
 	before, after *item
+	// stays says that nothing happens to it though its overlay does not have it any more.
+	stays bool
 }
 
 // Field is one field that differs.
