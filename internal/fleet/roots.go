@@ -134,9 +134,14 @@ func (r *Renderer) Appliers(ctx context.Context) ([]Way, error) {
 	return ways, nil
 }
 
-// InDoubt says whether the repository may have more that applies a path than is known. It
-// comes after Ways or Appliers.
-func (r *Renderer) InDoubt() bool { return len(r.b.doubts) > 0 }
+// Unread are the files that cannot be read, or rendered, and may have more that applies a
+// path. It comes after Ways or Appliers.
+func (r *Renderer) Unread() (files []string) {
+	for i := range r.b.doubts {
+		files = append(files, r.b.doubts[i].File)
+	}
+	return files
+}
 
 // Makes says whether it is an ApplicationSet that may make an Application of a path.
 func (w *Way) Makes(path string) bool {

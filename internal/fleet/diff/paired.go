@@ -104,7 +104,7 @@ func (c *comparison) paired(m move, was, now []*rendering, beside []fleet.Way) [
 			return !slices.Contains(now, b.now)
 		case b.now.way.By == "" && m.by == "":
 			// Who applies it may be in what cannot be read.
-			return there && !concernsPools(b.was) || c.now.InDoubt()
+			return there && !concernsPools(b.was) || c.inDoubt()
 		}
 		return false
 	})
@@ -156,6 +156,13 @@ func (b *both) label(c *comparison, m move, several bool) {
 // where that is shown.
 func (c *comparison) namesake(m move, b both) bool {
 	return m.by != "" && slices.ContainsFunc(c.appliers, func(w fleet.Way) bool { return w.By == m.by && w.In != m.now && w.Path == b.path })
+}
+
+// inDoubt says whether the work tree may have more that applies a path than is known, where
+// the base did not leave that open.
+func (c *comparison) inDoubt() bool {
+	was := c.was.Unread()
+	return slices.ContainsFunc(c.now.Unread(), func(file string) bool { return !slices.Contains(was, file) })
 }
 
 // concernsPools says whether something of a rendering is ours, or applies what may be.
