@@ -99,6 +99,8 @@ func follow(by time.Duration) func(*Tx) error {
 	return func(tx *Tx) error {
 		for _, statement := range []string{
 			"UPDATE runners SET lost_at = lost_at + ? WHERE state <> 'retired' AND lost_at IS NOT NULL",
+			// Since when it has waited; what comes later has the new clock's times.
+			"UPDATE runners SET enrolled_at = enrolled_at + ? WHERE state <> 'retired' AND state = 'idle'",
 			"UPDATE runners SET token_expires_at = token_expires_at + ? WHERE state = 'starting'",
 			"UPDATE runs SET deadline = deadline + ? WHERE settled_at IS NULL AND deadline IS NOT NULL",
 			"UPDATE members SET seen_at = seen_at + ?",
@@ -108,6 +110,9 @@ func follow(by time.Duration) func(*Tx) error {
 			if _, err := tx.exec(statement, int64(by)); err != nil {
 				return err
 			}
+		}
+		if err := tx.followOverrides(by); err != nil {
+			return err
 		}
 		tx.hurry = true
 		return tx.audit(record{actor: actorHub, action: ActionClockSet, detail: fmt.Sprintf("the clock was set by %s; leases and deadlines follow it", by.Round(time.Millisecond))})

@@ -120,3 +120,68 @@ func testNothingIsRemovedForADayAfterTheClockWasSet(t *testing.T) {
 		t.Error("the log is kept for ever")
 	}
 }
+
+// Of a request that is repeated in the same hour.
+func TestAKeyIsKnownAfterTheClockWasSet(t *testing.T) { both(t, testAKeyIsKnownAfterTheClockWasSet) }
+
+func testAKeyIsKnownAfterTheClockWasSet(t *testing.T) {
+	m := newMachineTime(t)
+	start := func(key store.Key) string {
+		t.Helper()
+		run, err := m.s.StartRun(background, admin, key, hubv1.StartRunRequest{Project: "app", Command: []string{"true"}}, store.Undemanding(""))
+		check(t, err)
+		return run.ID
+	}
+	first := start("one")
+	m.set(25 * time.Hour)
+	start("two") // which lets what is over go
+	if start("one") != first {
+		t.Error("with the clock set forward the same request made another run")
+	}
+	m.set(-25 * time.Hour)
+	if start("one") != first {
+		t.Error("with the clock set back again the same request made another run")
+	}
+	m.passes(25 * time.Hour)
+	if start("one") == first {
+		t.Error("a key is known for ever")
+	}
+}
+
+func TestWhatWaitsForATimeFollowsAClockThatIsSet(t *testing.T) {
+	both(t, testWhatWaitsForATimeFollowsAClockThatIsSet)
+}
+
+func testWhatWaitsForATimeFollowsAClockThatIsSet(t *testing.T) {
+	for name, by := range map[string]time.Duration{"forward": 25 * time.Hour, "back": -25 * time.Hour} {
+		t.Run(name, func(t *testing.T) {
+			m := newMachineTime(t)
+			overridden(t, m.world)
+			idle := m.runner(t, "key-one1")
+			inContact := func(halfMinutes int) {
+				for range halfMinutes {
+					m.passes(time.Minute / 2)
+					check(t, errOf(m.s.Heartbeat(background, idle)))
+				}
+			}
+			inContact(28)
+			m.set(by)
+			check(t, m.s.Expire(background))
+			if state, _ := m.state(t, idle.ID); state != hubv1.RunnerIdle {
+				t.Errorf("after 14 minutes of 15 it is %s", state)
+			}
+			inContact(2)
+			check(t, m.s.Expire(background))
+			if state, _ := m.state(t, idle.ID); state != hubv1.RunnerRetiring {
+				t.Errorf("after 15 minutes it is %s", state)
+			}
+			over := m.poolOf(t, "gpu").Override
+			if over == nil || !over.Until.Equal(m.clock.Now().Add(45*time.Minute)) {
+				t.Fatalf("of an hour 45 minutes are left: %+v", over)
+			}
+			m.passes(45 * time.Minute)
+			check(t, m.s.Expire(background))
+			asGit(t, m.poolOf(t, "gpu"))
+		})
+	}
+}

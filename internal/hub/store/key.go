@@ -78,19 +78,27 @@ const forgetKeys = "DELETE FROM idempotency WHERE (actor, key) IN (SELECT actor,
 // keysForgotten is how many keys that are over go whenever one is used.
 const keysForgotten = 100
 
+// forgetKeys removes the key if it is over, and some others with it: not all at once,
+// since every other change waits.
+func (tx *Tx) forgetKeys(actor string, key Key) error {
+	if tx.store.unsettled() {
+		return nil // one of a moment ago may look a day old
+	}
+	over := nano(tx.now.Add(-keysKept))
+	if _, err := tx.exec("DELETE FROM idempotency WHERE actor = ? AND key = ? AND created_at < ?", tx.keeper(actor), string(key), over); err != nil {
+		return err
+	}
+	_, err := tx.exec(forgetKeys, over, keysForgotten)
+	return err
+}
+
 // repeats finds what an earlier request with the key made. The same key with
 // another request is a conflict.
 func (tx *Tx) repeats(actor string, key Key, request any) (object string, repeated bool, err error) {
 	if key == "" {
 		return "", false, nil
 	}
-	// A key that is over is none, and some others go with it: not all at once, since
-	// every other change waits.
-	over := nano(tx.now.Add(-keysKept))
-	if _, err := tx.exec("DELETE FROM idempotency WHERE actor = ? AND key = ? AND created_at < ?", tx.keeper(actor), string(key), over); err != nil {
-		return "", false, err
-	}
-	if _, err := tx.exec(forgetKeys, over, keysForgotten); err != nil {
+	if err := tx.forgetKeys(actor, key); err != nil {
 		return "", false, err
 	}
 	var was string

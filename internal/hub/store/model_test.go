@@ -1,10 +1,8 @@
 package store_test
 
 import (
-	"cmp"
 	"fmt"
 	"slices"
-	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -36,8 +34,6 @@ type modelRunner struct {
 	run int
 	// done: it had its run and only has to leave.
 	done bool
-	// enrolledAt is when it enrolled, by the hub's clock, which may have been set since.
-	enrolledAt time.Time
 }
 
 // queueModel says in plain Go what must become of runs: which is handed to whom,
@@ -49,7 +45,7 @@ type queueModel struct {
 	// credentials that are live, one for each controller.
 	credentials []store.Credential
 	runs        []*modelRun
-	runners     []*modelRunner // by when they enrolled, as the hub's clock has it
+	runners     []*modelRunner // in the order in which they enrolled
 	cordoned    bool
 	keys        int
 	ended       map[int]hubv1.RunState
@@ -196,11 +192,7 @@ func (m *queueModel) Spawn(t *rapid.T) {
 	check2(t, err)
 	r.detach, err = m.at(t).Attach(background, r.Runner)
 	check2(t, err)
-	r.enrolledAt = m.w.clock.Now()
 	m.runners = append(m.runners, r)
-	slices.SortFunc(m.runners, func(a, b *modelRunner) int {
-		return cmp.Or(a.enrolledAt.Compare(b.enrolledAt), strings.Compare(a.ID, b.ID))
-	})
 }
 
 func (m *queueModel) Cancel(t *rapid.T) {

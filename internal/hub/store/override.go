@@ -167,6 +167,23 @@ func expireOverrides(tx *Tx) error {
 	return nil
 }
 
+// followOverrides lets overrides last for as long as they were made for, by a clock that
+// was set.
+func (tx *Tx) followOverrides(by time.Duration) error {
+	pools, err := collect(context.Background(), tx, scanPool, selectPools+" WHERE p.override_until IS NOT NULL")
+	if err != nil {
+		return err
+	}
+	for _, pool := range pools {
+		over := *pool.Override
+		over.Until = over.Until.Add(by)
+		if err := tx.send("UPDATE pools SET override = ?, override_until = ? WHERE id = ?", asJSON(over), nano(over.Until), pool.ID); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 // unapplied is what syncs know and do not apply.
 type unapplied struct {
 	// held: name of a pool → the sync whose document of it is held back, and why.
