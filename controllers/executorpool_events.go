@@ -33,6 +33,9 @@ type poolEvent struct {
 	revision string
 	// statusOnly: nothing has changed but which commit all is well at.
 	statusOnly bool
+	// state: it says how the object is, all well or what is wrong. It is the same as an
+	// earlier one only where nothing else was said of that since.
+	state bool
 }
 
 func runnerFailed(runnerID string, end pool.End) poolEvent {
@@ -95,21 +98,37 @@ type poolEvents struct {
 	recorder *eventRecorder
 	clock    clock.PassiveClock
 
-	mu   sync.Mutex                                    // guards last
-	last map[types.NamespacedName]map[string]time.Time // object → reason and key → when recorded
+	mu     sync.Mutex                                    // guards last and states
+	last   map[types.NamespacedName]map[string]time.Time // object → reason and key → when recorded
+	states map[types.NamespacedName]string               // object → reason and key of the last state
 }
 
 func newPoolEvents(recorder *eventRecorder, c clock.PassiveClock) *poolEvents {
-	return &poolEvents{recorder: recorder, clock: c, last: map[types.NamespacedName]map[string]time.Time{}}
+	return &poolEvents{recorder: recorder, clock: c, last: map[types.NamespacedName]map[string]time.Time{}, states: map[types.NamespacedName]string{}}
 }
 
 // record records the Event unless the same one was recorded lately. Nothing
 // that looks like a credential gets through.
 func (e *poolEvents) record(object client.Object, event poolEvent) {
-	if !e.due(client.ObjectKeyFromObject(object), string(event.reason)+"/"+event.key) {
+	name, key := client.ObjectKeyFromObject(object), string(event.reason)+"/"+event.key
+	if event.state {
+		e.turn(name, key)
+	}
+	if !e.due(name, key) {
 		return
 	}
 	e.recorder.record(object, event)
+}
+
+// turn notes the state of an object. Where it has come back to one from another, whoever
+// was told of that one last has to hear it, however short ago it was told before.
+func (e *poolEvents) turn(name types.NamespacedName, key string) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.states[name] != key {
+		delete(e.last[name], key)
+		e.states[name] = key
+	}
 }
 
 func (e *poolEvents) due(name types.NamespacedName, key string) bool {
@@ -137,4 +156,5 @@ func (e *poolEvents) forget(name types.NamespacedName) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	delete(e.last, name)
+	delete(e.states, name)
 }

@@ -249,7 +249,7 @@ func (r *hubPoolReconciler) announceTrouble(ctx context.Context, p *hubPoolPass)
 	t := &p.memory.trouble
 	if p.err == nil {
 		if message := p.success(); t.told != "" && message != "" {
-			r.events.record(p.pool, poolEvent{reason: v1alpha1.ReasonPushed, message: message, key: string(t.told)})
+			r.events.record(p.pool, poolEvent{reason: v1alpha1.ReasonPushed, message: message, key: string(t.told), state: true})
 		}
 		*t = trouble{}
 		return
@@ -258,7 +258,7 @@ func (r *hubPoolReconciler) announceTrouble(ctx context.Context, p *hubPoolPass)
 	switch {
 	case tell:
 		p.log(ctx, "fails", "reason", p.err.reason, "message", p.err.message())
-		r.events.record(p.pool, poolEvent{warning: true, reason: p.err.reason, message: p.err.message()})
+		r.events.record(p.pool, poolEvent{warning: true, reason: p.err.reason, message: p.err.message(), state: true})
 	case !at.IsZero():
 		p.comeBack(at)
 	}

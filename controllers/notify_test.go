@@ -236,3 +236,37 @@ func TestEventsAddr(t *testing.T) {
 		}
 	}
 }
+
+// Whoever was told last of another state hears of the one that a rollback comes back to,
+// however short ago that was told.
+func TestARollbackIsTold(t *testing.T) {
+	t.Parallel()
+	to := newEventReceiver(t)
+	s := newSyncStage(t, overlay("gpu"))
+	s.stop()
+	s.eventsAddr = to.URL
+	s.startController()
+	at := map[string]string{"v1": s.git.Commit(fleetRepository, map[string]string{"README.md": "one\n"})}
+	at["v2"] = s.git.Commit(fleetRepository, map[string]string{"pools/gpu.yaml": poolFile("gpu", 5)})
+	at["empty"] = s.git.Commit(fleetRepository, map[string]string{"clusters/dev/kustomization.yaml": "resources: []\n"})
+	for tag, commit := range at {
+		s.git.Tag(fleetRepository, tag, commit)
+	}
+	s.poolSync(func(spec *v1alpha1.PoolSyncSpec) { spec.Source.Git.Ref.Tag = "v1" })
+	s.ready(v1alpha1.ReasonReconciliationSucceeded)
+	for i, tag := range []string{"v2", "v1", "v2", "empty", "v2", "empty", "v1"} {
+		s.edit(func(sync *v1alpha1.PoolSync) { sync.Spec.Source.Git.Ref.Tag = tag })
+		s.until("the state is told", func() bool {
+			told := to.events()
+			return len(told) == i+2 && told[i+1].HasMetadata("cloop.dev/revision", tag+"@sha1:"+at[tag])
+		})
+		if last := to.events()[i+1]; (last.Severity == eventv1.EventSeverityError) != (tag == "empty") {
+			t.Errorf("of %s is told %+v", tag, last)
+		}
+	}
+	s.sync()
+	s.sync()
+	if told := to.events(); len(told) != 8 {
+		t.Errorf("%d Events are told: %+v", len(told), told)
+	}
+}

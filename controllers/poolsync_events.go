@@ -24,7 +24,7 @@ func (r *poolSyncReconciler) announceOutcome(ctx context.Context, p *syncPass, h
 		log.Info("applies", "created", p.changes.created, "changed", p.changes.configured, "deleted", p.changes.deleted)
 		r.events.record(p.sync, poolEvent{
 			reason: v1alpha1.ReasonReconciliationSucceeded, message: fmt.Sprintf("applied %s: %s", p.target.revision, p.changes),
-			key: p.target.revision, revision: p.target.revision,
+			key: p.target.revision, revision: p.target.revision, state: true,
 		})
 	} else {
 		r.announceWell(p)
@@ -52,7 +52,7 @@ func (r *poolSyncReconciler) announceWell(p *syncPass) {
 	}
 	r.events.record(p.sync, poolEvent{
 		reason: v1alpha1.ReasonReconciliationSucceeded, message: p.success(), key: p.target.revision + "/" + string(p.memory.trouble.told),
-		revision: p.target.revision, statusOnly: !over,
+		revision: p.target.revision, statusOnly: !over, state: true,
 	})
 }
 
@@ -68,7 +68,7 @@ func (r *poolSyncReconciler) announceTrouble(p *syncPass, log logr.Logger) {
 	case tell:
 		log.Info("fails", "reason", p.err.reason, "message", p.err.message())
 		r.events.record(p.sync, poolEvent{
-			warning: true, reason: p.err.reason, message: p.err.message(), key: p.status.LastAttemptedRevision, revision: p.status.LastAttemptedRevision,
+			warning: true, reason: p.err.reason, message: p.err.message(), key: p.status.LastAttemptedRevision, revision: p.status.LastAttemptedRevision, state: true,
 		})
 	case !at.IsZero():
 		p.comeBack(at)

@@ -18,7 +18,7 @@ import (
 func (r *poolSyncReconciler) suspend(ctx context.Context, p *syncPass) error {
 	message := suspension(p.sync)
 	if ready := meta.FindStatusCondition(p.status.Conditions, v1alpha1.ConditionReady); ready == nil || ready.Reason != string(v1alpha1.ReasonSuspended) {
-		r.events.record(p.sync, poolEvent{reason: v1alpha1.ReasonSuspended, key: message, message: message})
+		r.events.record(p.sync, poolEvent{reason: v1alpha1.ReasonSuspended, key: message, message: message, state: true})
 	}
 	r.set(p, v1alpha1.ConditionReady, metav1.ConditionUnknown, v1alpha1.ReasonSuspended, message)
 	for _, entries := range [][]v1alpha1.DriftEntry{p.status.Drift, p.memory.drift} {
