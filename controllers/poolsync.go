@@ -148,6 +148,8 @@ type syncPass struct {
 	// waits are pruned objects that are not gone yet, kept those that Git lacks and
 	// that stay until all of the commit is applied.
 	waits, kept int
+	// doomed are those whose deletion waits for an approval.
+	doomed int
 	// awaits says what was applied and is not Ready yet, where Ready waits for that.
 	awaits string
 	// again is when something put off is due; zero: nothing is.

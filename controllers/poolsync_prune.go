@@ -74,6 +74,7 @@ func (r *poolSyncReconciler) prune(ctx context.Context, p *syncPass) *stageError
 		return nil
 	}
 	if refusal := withinLimit(p, notMoved(p.target, objectsOf(doomed))); refusal != nil {
+		p.doomed = len(doomed)
 		return refusal
 	}
 	if left, err = r.deleteInOrder(ctx, p, manager, left); err != nil {

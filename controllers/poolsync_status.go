@@ -151,6 +151,7 @@ func (r *poolSyncReconciler) setDrifted(p *syncPass, rest string) {
 	}
 	contested := r.contested(p)
 	listed := "status.drift lists what" + rest
+	unsure, why := p.unsure()
 	switch {
 	case len(contested) > 0:
 		r.set(p, v1alpha1.ConditionDrifted, metav1.ConditionTrue, v1alpha1.ReasonContested,
@@ -161,14 +162,39 @@ func (r *poolSyncReconciler) setDrifted(p *syncPass, rest string) {
 	case waiting > 0:
 		r.set(p, v1alpha1.ConditionDrifted, metav1.ConditionTrue, v1alpha1.ReasonCommitWaits,
 			fmt.Sprintf("Git's newest commit is not applied, which would change %s; %s: %s", count.Of(waiting, "field"), listed, v1alpha1.ReasonCommitWaits.Remedy()))
+	case p.doomed > 0:
+		r.set(p, v1alpha1.ConditionDrifted, metav1.ConditionTrue, v1alpha1.ReasonCommitWaits,
+			fmt.Sprintf("%s that Git lacks %s there: %s", count.Of(p.doomed, "object"), count.Is(p.doomed), v1alpha1.ReasonCommitWaits.Remedy()))
 	case observed > 0:
 		r.set(p, v1alpha1.ConditionDrifted, metav1.ConditionTrue, v1alpha1.ReasonObserved,
 			fmt.Sprintf("what is only compared differs from Git in %s; %s: %s", count.Of(observed, "field"), listed, v1alpha1.ReasonObserved.Remedy()))
+	case unsure != "":
+		r.set(p, v1alpha1.ConditionDrifted, metav1.ConditionUnknown, unsure, why)
 	case len(p.status.Drift) > 0:
 		r.set(p, v1alpha1.ConditionDrifted, metav1.ConditionFalse, v1alpha1.ReasonDriftCorrected, fmt.Sprintf("what differed is as Git says again; status.drift lists it%s for ten minutes", rest))
 	case p.target != nil:
 		r.set(p, v1alpha1.ConditionDrifted, metav1.ConditionFalse, v1alpha1.ReasonNoDrift, "the cluster is as Git says")
 	}
+}
+
+// unsure says why nobody knows whether the cluster is as Git says, where nothing differs
+// from what was applied last; the reason is empty where it is known.
+func (p *syncPass) unsure() (reason v1alpha1.Reason, message string) {
+	source := p.memory.source
+	switch {
+	case source == nil && p.err != nil && p.err.reason == v1alpha1.ReasonApplyFailed:
+		return p.err.reason, "what differs is not known, since not all was looked at or applied: see the condition Ready"
+	case source == nil:
+		return "", ""
+	case source.stalled, source.reason == v1alpha1.ReasonDependencyNotReady:
+		reason, message = v1alpha1.ReasonCommitWaits, "what Git says now is not applied, and what it would change is not known: "+v1alpha1.ReasonCommitWaits.Remedy()
+	default:
+		reason, message = source.reason, "what Git says now is not known: see the condition Ready"
+	}
+	if p.target != nil && p.target.revision != "" {
+		message += "; the cluster is as " + p.target.revision + " says"
+	}
+	return reason, message
 }
 
 // maxContested bounds how many objects a condition names that somebody keeps changing.

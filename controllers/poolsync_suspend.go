@@ -28,6 +28,9 @@ func (r *poolSyncReconciler) suspend(ctx context.Context, p *syncPass) error {
 			}
 		}
 	}
+	if drifted := meta.FindStatusCondition(p.status.Conditions, v1alpha1.ConditionDrifted); drifted != nil && drifted.Status != metav1.ConditionTrue {
+		r.set(p, v1alpha1.ConditionDrifted, metav1.ConditionUnknown, v1alpha1.ReasonSuspended, message)
+	}
 	meta.RemoveStatusCondition(&p.status.Conditions, v1alpha1.ConditionReconciling)
 	meta.RemoveStatusCondition(&p.status.Conditions, v1alpha1.ConditionStalled)
 	r.setUnsupported(p)

@@ -144,5 +144,17 @@ func chain(err error) []string {
 // looking like several errors.
 func oneLine(text string) string {
 	lines := strings.FieldsFunc(text, func(r rune) bool { return r == '\n' || r == '\r' })
-	return strings.Join(strings.Fields(strings.Join(lines, "; ")), " ")
+	var b strings.Builder
+	for i, line := range lines {
+		line = strings.TrimSpace(line)
+		switch {
+		case i == 0:
+		case strings.HasSuffix(b.String(), ":"):
+			b.WriteString(" ")
+		default:
+			b.WriteString("; ")
+		}
+		b.WriteString(line)
+	}
+	return strings.Join(strings.Fields(b.String()), " ")
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"strconv"
 	"strings"
 	"time"
 
@@ -41,6 +42,9 @@ type syncStatus struct {
 	LastAttemptedRevision string `json:"lastAttemptedRevision,omitempty"`
 	// Drift is how many fields differ from Git; corrected ones do not count.
 	Drift int `json:"drift"`
+	// DriftUnknown says that nobody knows whether more does: what Git says now is not
+	// known or not applied, or nobody looks.
+	DriftUnknown bool `json:"driftUnknown,omitempty"`
 	// Suspended says that it does nothing for now.
 	Suspended bool `json:"suspended,omitempty"`
 	// Suspension says who suspended it, why and until when.
@@ -67,7 +71,8 @@ func (a *app) newFleetStatusCommand() *cobra.Command {
 		Long: `Show every sync of the hub and every PoolSync of the clusters, and the
 Kustomizations of Flux and Applications of Argo CD that ExecutorPools name as
 what applies them: which revision each has applied, and what is wrong where one
-has not.
+has not. DRIFT is how many fields differ from Git, and ? where nobody knows: what
+Git says now cannot be read or is not applied, or nobody looks.
 
 Exit code 0: all are ready and nothing drifts; 1: not so; 2: it could not be
 found out.`,
@@ -192,7 +197,17 @@ func poolSyncStatus(cluster string, sync v1alpha1.PoolSync) syncStatus {
 			status.Drift++
 		}
 	}
+	drifted := meta.FindStatusCondition(sync.Status.Conditions, v1alpha1.ConditionDrifted)
+	status.DriftUnknown = drifted != nil && drifted.Status == metav1.ConditionUnknown
 	return status
+}
+
+// shownDrift is how many fields differ, for people.
+func (s *syncStatus) shownDrift() string {
+	if s.DriftUnknown && s.Drift == 0 {
+		return "?"
+	}
+	return strconv.Itoa(s.Drift)
 }
 
 func printStatus(w io.Writer, status fleetStatus) {
@@ -209,7 +224,7 @@ func printStatus(w io.Writer, status fleetStatus) {
 		if item.Unserved != "" {
 			item.Message = strings.TrimSuffix(item.Unserved+"; before that: "+item.Message, "; before that: ")
 		}
-		row(w, item.Surface, item.Name, ready, dash(shortCommit(item.LastAppliedRevision)), item.Drift, dash(oneLine(item.Message)))
+		row(w, item.Surface, item.Name, ready, dash(shortCommit(item.LastAppliedRevision)), item.shownDrift(), dash(oneLine(item.Message)))
 	}
 }
 

@@ -349,6 +349,21 @@ func TestFleetStatus(t *testing.T) {
 	}
 }
 
+// What is not known is not counted, and a message of several lines is one.
+func TestFleetStatusClaimsNoMoreThanIsKnown(t *testing.T) {
+	noHub(t)
+	sync := poolSync(metav1.ConditionFalse, "applied 1 of 2 objects; held back:\npools/a.yaml:1: a\npools/b.yaml:1: b\n")
+	sync.Status.Conditions = append(sync.Status.Conditions, metav1.Condition{Type: v1alpha1.ConditionDrifted, Status: metav1.ConditionUnknown, Reason: string(v1alpha1.ReasonCommitWaits)})
+	cluster := &stubCluster{syncs: []v1alpha1.PoolSync{sync}}
+	cluster.serve(t)
+	cloop(t, "fleet", "status", "--cluster", "eu", "--hub=").want(t, 1, ""+
+		"SURFACE      NAME                READY   APPLIED                  DRIFT   MESSAGE\n"+
+		"cluster eu   cloop-fleet/fleet   False   main@sha1:abababababab   ?       applied 1 of 2 objects; held back: pools/a.yaml:1: a; pools/b.yaml:1: b\n", "")
+	if got := cloop(t, "fleet", "status", "--cluster", "eu", "--hub=", "-o", "json"); !strings.Contains(got.stdout, `"driftUnknown": true`) {
+		t.Errorf("it says %s", got.stdout)
+	}
+}
+
 func TestFleetReconcileWaitsForBothSurfaces(t *testing.T) {
 	ran := time.Now()
 	after := hubSync(hubv1.SyncReady)
