@@ -33,7 +33,8 @@ clusters have, field by field. Nothing is changed anywhere: the clusters see
 only reads. Which overlay is whose is read from the PoolSyncs, the hub's syncs,
 and the Kustomizations of Flux and Applications of Argo CD that ExecutorPools
 name. What is committed here and not pushed is told apart: the remote is asked
-which commits it has.
+which commits it has. What hub and clusters take of another repository, one that
+is called otherwise than the remotes of this clone, is noted and not compared.
 
 What the account may not read is said, and the rest is compared: to list the
 ExecutorPools is enough to compare a cluster with the hub, to know what Git wants
@@ -84,13 +85,14 @@ func (a *app) drift(ctx context.Context, where surfaceFlags, root string) (*flee
 	if err != nil {
 		return nil, err
 	}
-	input, err := withGit(ctx, live, root, at.head)
+	remotes := addressesOf(ctx, root)
+	input, err := withGit(ctx, live, gitTree{root, at.head, remotes})
 	if err != nil {
 		return nil, err
 	}
 	report := fleet.Drift(input)
 	if at.ahead() {
-		published, err := driftOfPublished(ctx, live, root, at.published)
+		published, err := driftOfPublished(ctx, live, gitTree{root, at.published, remotes})
 		if err != nil {
 			report.Notes = append(report.Notes, fmt.Sprintf("what is pushed could not be compared: %v", err))
 		}
@@ -103,17 +105,26 @@ func (a *app) drift(ctx context.Context, where surfaceFlags, root string) (*flee
 	return report, nil
 }
 
-// driftOfPublished compares what a commit says; nil where there is none.
-func driftOfPublished(ctx context.Context, live fleet.DriftInput, root, revision string) (*fleet.DriftReport, error) {
-	if revision == "" {
+// gitTree is what a revision of a clone says.
+type gitTree struct {
+	// dir has its files, or is the clone of it.
+	dir, revision string
+	// remotes are the addresses of the clone's remotes.
+	remotes []string
+}
+
+// driftOfPublished compares what a commit of a clone says; nil where there is none.
+func driftOfPublished(ctx context.Context, live fleet.DriftInput, tree gitTree) (*fleet.DriftReport, error) {
+	if tree.revision == "" {
 		return nil, nil
 	}
-	dir, err := exportTree(ctx, root, revision)
+	dir, err := exportTree(ctx, tree.dir, tree.revision)
 	if err != nil {
 		return nil, err
 	}
 	defer removeTree(dir)
-	input, err := withGit(ctx, live, dir, revision)
+	tree.dir = dir
+	input, err := withGit(ctx, live, tree)
 	if err != nil {
 		return nil, err
 	}
@@ -137,62 +148,82 @@ func readSurfaces(ctx context.Context, reached surfaces, newest commit) (live fl
 	return live, nil
 }
 
-// withGit adds what a revision, whose files are in a directory, wants of each
-// surface.
-func withGit(ctx context.Context, live fleet.DriftInput, dir, revision string) (fleet.DriftInput, error) {
+// withGit adds what a revision wants of each surface. What is of another repository is
+// only noted, unless all is.
+func withGit(ctx context.Context, live fleet.DriftInput, tree gitTree) (fleet.DriftInput, error) {
 	input := fleet.DriftInput{}
+	found := &finder{tree: tree}
 	if live.Hub != nil {
 		hub := *live.Hub
-		hub.Revision = revision
+		hub.Revision, hub.Elsewhere = tree.revision, map[string]string{}
 		for _, sync := range hub.Syncs {
-			rendered, err := renderSynced(dir, synced{"the hub syncs as " + sync.Name, sync.Repository, sync.Path}, func() ([]fleet.Rendered, error) {
-				return fleet.BuildWith(ctx, dir, sync.Path, &fleet.Variables{})
+			rendered, err := found.render(synced{"hub sync " + sync.Name, "defines", sync.Repository, sync.Repository, sync.Path}, func() ([]fleet.Rendered, error) {
+				return fleet.BuildWith(ctx, tree.dir, sync.Path, &fleet.Variables{})
 			})
-			if err != nil {
+			if err := elsewhere(err, hub.Elsewhere, sync.Name); err != nil {
 				return input, err
 			}
-			hub.Git = known(hub.Git, rendered)
+			if err == nil {
+				hub.Git = known(hub.Git, rendered)
+			}
 		}
 		input.Hub = &hub
 	}
 	for _, cluster := range live.Clusters {
-		cluster.Revision = revision
+		cluster.Revision = tree.revision
 		if len(cluster.Hidden) == 0 {
-			if err := readGit(ctx, &cluster, dir); err != nil {
+			if err := readGit(ctx, &cluster, found); err != nil {
 				return input, err
 			}
 		}
 		input.Clusters = append(input.Clusters, cluster)
 	}
+	if found.here == 0 && found.lost != nil {
+		return input, found.lost
+	}
 	return input, nil
 }
 
-// readGit adds what the files in a directory want of a cluster. Where not all of that is
-// known, none of it is.
-func readGit(ctx context.Context, cluster *fleet.ClusterSurface, dir string) error {
+// readGit adds what a revision wants of a cluster. Where not all of that is known, none
+// of it is.
+func readGit(ctx context.Context, cluster *fleet.ClusterSurface, found *finder) error {
+	dir := found.tree.dir
+	cluster.Elsewhere = map[string]string{}
 	for _, sync := range cluster.Syncs {
-		who := fmt.Sprintf("PoolSync %s/%s of cluster %s applies", sync.Namespace, sync.Name, cluster.Name)
-		rendered, err := renderSynced(dir, synced{who, sync.ReadsFrom(), sync.Spec.Path}, func() ([]fleet.Rendered, error) {
-			return fleet.BuildFetched(ctx, dir, sync.Spec.Path, sync.Spec.SourceRef, cluster.Variables[sync.Namespace+"/"+sync.Name])
+		name, address := sync.Namespace+"/"+sync.Name, ""
+		if sync.Spec.SourceRef == nil {
+			address = sync.Spec.Source.Git.URL
+		}
+		who := fmt.Sprintf("PoolSync %s of cluster %s", name, cluster.Name)
+		rendered, err := found.render(synced{who, "applies", sync.ReadsFrom(), address, sync.Spec.Path}, func() ([]fleet.Rendered, error) {
+			return fleet.BuildFetched(ctx, dir, sync.Spec.Path, sync.Spec.SourceRef, cluster.Variables[name])
 		})
-		if err != nil {
+		if err := elsewhere(err, cluster.Elsewhere, name); err != nil {
 			return err
 		}
-		cluster.Git = known(cluster.Git, rendered)
+		if err == nil {
+			cluster.Git = known(cluster.Git, rendered)
+		}
 	}
 	var hidden []string
 	for i := range cluster.Foreign {
 		f := &cluster.Foreign[i]
-		who := fmt.Sprintf("%s of cluster %s applies", f, cluster.Name)
-		rendered, err := renderSynced(dir, synced{who, f.Repository, f.Path}, func() ([]fleet.Rendered, error) {
+		address := f.Repository
+		if f.Source != nil {
+			address = ""
+		}
+		who := fmt.Sprintf("%s of cluster %s", f, cluster.Name)
+		rendered, err := found.render(synced{who, "applies", f.Repository, address, f.Path}, func() ([]fleet.Rendered, error) {
 			return f.Build(ctx, dir, cluster.Variables[f.String()])
 		})
-		switch {
-		case errors.Is(err, fleet.ErrUnrendered):
+		if errors.Is(err, fleet.ErrUnrendered) {
 			hidden = append(hidden, err.Error())
-		case err != nil:
+			continue
+		}
+		if err := elsewhere(err, cluster.Elsewhere, f.String()); err != nil {
 			return err
-		default:
+		}
+		if err == nil {
 			cluster.Git = known(cluster.Git, rendered)
 		}
 	}
@@ -204,19 +235,67 @@ func readGit(ctx context.Context, cluster *fleet.ClusterSurface, dir string) err
 
 // synced is what somebody takes of a repository.
 type synced struct {
-	// who takes it, as the end of "what …".
-	who, repository, path string
+	// who takes it, and verb says what for, for people.
+	who, verb string
+	// repository for people, and its address where that is known.
+	repository, address, path string
 }
 
-// renderSynced renders what somebody takes of a directory. Where its path is not there
-// at all the directory is most likely another repository's.
-func renderSynced(dir string, s synced, render func() ([]fleet.Rendered, error)) ([]fleet.Rendered, error) {
-	if _, err := os.Stat(filepath.Join(dir, filepath.FromSlash(s.path))); errors.Is(err, fs.ErrNotExist) {
-		return nil, fmt.Errorf("what %s, %s of %s, is not in this repository: run this in a clone of that one, or name one with --repo PATH", s.who, s.path, s.repository)
+// finder renders what is taken of a repository.
+type finder struct {
+	tree gitTree
+	// here counts what was found in it; lost is the first that was not.
+	here int
+	lost *elsewhereError
+}
+
+// elsewhereError is of what is taken of another repository.
+type elsewhereError struct {
+	synced
+}
+
+func (e *elsewhereError) Error() string {
+	return e.missing() + ": run this in a clone of that one, or name one with --repo PATH"
+}
+
+// note is what is said where the rest is compared.
+func (e *elsewhereError) note() string {
+	return e.missing() + ", and was not compared: run this in a clone of that one as well"
+}
+
+func (s *synced) missing() string {
+	return fmt.Sprintf("what %s %s, %s of %s, is not in this repository", s.who, s.verb, s.path, s.repository)
+}
+
+// elsewhere notes what is of another repository, in place of an error.
+func elsewhere(err error, notes map[string]string, name string) error {
+	var other *elsewhereError
+	if !errors.As(err, &other) {
+		return err
 	}
+	notes[name] = other.note()
+	return nil
+}
+
+// render renders what somebody takes. An elsewhereError says that it is of another
+// repository: its address is another one's or, where that is not known, its path is not
+// there.
+func (f *finder) render(s synced, render func() ([]fleet.Rendered, error)) ([]fleet.Rendered, error) {
+	_, err := os.Stat(filepath.Join(f.tree.dir, filepath.FromSlash(s.path)))
+	missing, other := errors.Is(err, fs.ErrNotExist), &elsewhereError{synced: s}
+	switch {
+	case !fleet.MayBeOf(f.tree.remotes, s.address), missing && s.address == "":
+		if f.lost == nil {
+			f.lost = other
+		}
+		return nil, other
+	case missing:
+		return nil, errors.New(other.Error()) // and nobody goes on without it
+	}
+	f.here++
 	rendered, err := render()
 	if err != nil && !errors.Is(err, fleet.ErrUnrendered) {
-		err = fmt.Errorf("build what %s: %w", s.who, err)
+		err = fmt.Errorf("build what %s %s: %w", s.who, s.verb, err)
 	}
 	return rendered, err
 }

@@ -97,6 +97,18 @@ func standingOf(ctx context.Context, root string) (standing, error) {
 	return s, ctx.Err()
 }
 
+// addressesOf are those of a clone's remotes; nil where it has none.
+func addressesOf(ctx context.Context, root string) (addresses []string) {
+	// Git fails where there is none.
+	text, _ := git(ctx, root, "config", "--get-regexp", `^remote\..*\.url$`)
+	for line := range strings.Lines(text) {
+		if _, address, ok := strings.Cut(strings.TrimSpace(line), " "); ok {
+			addresses = append(addresses, address)
+		}
+	}
+	return addresses
+}
+
 // upstreamOf is the remote and the branch there that the checked-out branch
 // follows. A detached head, as pipelines have, stands for the remote's main
 // branch.

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -48,6 +49,9 @@ type ClusterSurface struct {
 	// Unserved: namespace and name of a PoolSync, with a slash → why nobody acts
 	// on it; those that somebody acts on are not there.
 	Unserved map[string]string
+	// Elsewhere: namespace and name of a PoolSync, with a slash, or what Foreign is for
+	// people → that it reads another repository, whose files Git has not.
+	Elsewhere map[string]string
 }
 
 // HubSurface is what Git wants of the hub and what the hub has.
@@ -58,6 +62,9 @@ type HubSurface struct {
 	Git   []Rendered
 	Pools []hubv1.Pool
 	Syncs []hubv1.Sync
+	// Elsewhere: name of a sync → that it reads another repository, whose files Git has
+	// not.
+	Elsewhere map[string]string
 }
 
 // Surfaces that a FieldDrift is between.
@@ -274,6 +281,9 @@ func (d *drift) add(pool, cluster string, fields ...FieldDrift) {
 func (d *drift) hub() {
 	hub := d.in.Hub
 	d.index()
+	for _, name := range slices.Sorted(maps.Keys(hub.Elsewhere)) {
+		d.note("%s", hub.Elsewhere[name])
+	}
 	if hub.Git == nil {
 		d.note("what Git wants of the hub is not known, so Git and hub were not compared")
 		return
@@ -294,7 +304,7 @@ func (d *drift) hub() {
 		have := &hub.Pools[i]
 		switch {
 		case known[have.Name] || have.State == hubv1.PoolRevoked:
-		case have.Source != nil && d.ofCluster(have):
+		case have.Source != nil && (hub.Elsewhere[have.Source.Sync] != "" || d.ofCluster(have)):
 		case have.Source == nil:
 			d.note("hub pool %s is not in Git", have.Name)
 		default:
@@ -381,7 +391,7 @@ func (h *HubSurface) cause(have *hubv1.Pool) string {
 	cause := v1alpha1.DriftCommitNotApplied
 	for i := range h.Syncs {
 		sync := &h.Syncs[i]
-		if have != nil && have.Source != nil && have.Source.Sync != sync.Name {
+		if have != nil && have.Source != nil && have.Source.Sync != sync.Name || h.Elsewhere[sync.Name] != "" {
 			continue
 		}
 		switch {

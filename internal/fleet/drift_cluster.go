@@ -27,6 +27,9 @@ func (d *drift) cluster(c *ClusterSurface) {
 	case c.Git == nil:
 		d.note("what Git wants of cluster %s is not known, so Git and cluster were not compared", c.Name)
 	}
+	for _, name := range slices.Sorted(maps.Keys(c.Elsewhere)) {
+		d.note("%s", c.Elsewhere[name])
+	}
 	for _, name := range slices.Sorted(maps.Keys(c.Unserved)) {
 		d.note("PoolSync %s of cluster %s: %s", name, c.Name, c.Unserved[name])
 	}
@@ -77,6 +80,9 @@ func (d *drift) executorPool(c *ClusterSurface, want, have *unstructured.Unstruc
 	sync := c.syncOf(have)
 	leaving := have.GetDeletionTimestamp()
 	if want == nil {
+		if c.isElsewhere(have, sync) {
+			return
+		}
 		if _, foreign := AppliedBy(have); !foreign && have.GetLabels()[v1alpha1.LabelPoolSyncName] == "" {
 			d.note("%s in cluster %s is not in Git", describe(have), c.Name)
 			return
@@ -158,10 +164,30 @@ func (c *ClusterSurface) syncOf(obj *unstructured.Unstructured) *v1alpha1.PoolSy
 	if _, foreign := AppliedBy(obj); foreign {
 		return nil
 	}
-	if len(c.Syncs) == 1 && labels[v1alpha1.LabelPoolSyncName] == "" {
-		return &c.Syncs[0]
+	if labels[v1alpha1.LabelPoolSyncName] != "" {
+		return nil
 	}
-	return nil
+	var only *v1alpha1.PoolSync
+	for i := range c.Syncs {
+		sync := &c.Syncs[i]
+		switch {
+		case c.Elsewhere[sync.Namespace+"/"+sync.Name] != "":
+		case only != nil:
+			return nil
+		default:
+			only = sync
+		}
+	}
+	return only
+}
+
+// isElsewhere says whether what applies an object reads another repository.
+func (c *ClusterSurface) isElsewhere(obj *unstructured.Unstructured, sync *v1alpha1.PoolSync) bool {
+	if sync != nil && c.Elsewhere[sync.Namespace+"/"+sync.Name] != "" {
+		return true
+	}
+	foreign := c.foreignOf(obj)
+	return sync == nil && foreign != nil && c.Elsewhere[foreign.String()] != ""
 }
 
 // ignoredBy are the pointers that a PoolSync does not compare on an object.
