@@ -79,7 +79,7 @@ func (b *builder) absent(name string) error {
 
 // absentApplications finds the paths of Applications of this repository that are not in
 // it: where its remotes tell that it is this one or, without remotes, where others of the
-// same URL have a path here.
+// same URL have a path here, or none of them all in a clone.
 func (c *checker) absentApplications(b *builder) {
 	if c.appliers == nil {
 		return
@@ -96,7 +96,11 @@ func (c *checker) absentApplications(b *builder) {
 		if !a.argo() || err == nil || a.url == "" || a.elsewhere || strings.ContainsAny(a.path+a.url, "{}") {
 			continue
 		}
-		if ours := remotes[RepositoryOf(a.url)] || len(remotes) == 0 && here[RepositoryOf(a.url)]; !ours {
+		ours := here[RepositoryOf(a.url)] || len(here) == 0 && isRepository(b.root, ".")
+		if len(remotes) > 0 {
+			ours = remotes[RepositoryOf(a.url)]
+		}
+		if !ours {
 			continue
 		}
 		problem := broken(RulePathNotFound, fmt.Sprintf("%s: %s", a.path, pathReason(err)))

@@ -57,7 +57,7 @@ func (o *renderedObject) argoApplier(others []applier, in string, source map[str
 	}
 	a := applier{name: describe(o.Object), place: o.defined(), in: in, path: WithinRepository(where), url: textAt(at, "repoURL"), fate: fateBy(o.Object)}
 	if strings.Contains(where, "{{") {
-		a.made = pathsMade(o.Object, where)
+		a.made = pathsMadeBy(o.Object, a.path)
 	}
 	a.pathField = path + ".path"
 	found := o.locate(schemas.Problem{Path: a.pathField})
@@ -191,9 +191,9 @@ func (d *argoDirectory) reaches(dir, name string) bool {
 func (d *argoDirectory) whole() bool { return d.recurse && d.include == "" && d.exclude == "" }
 
 // takes says whether a file is taken for documents: Argo CD passes over YAML that looks
-// like none.
-func (d *argoDirectory) takes(data []byte) bool {
-	return d == nil || ourDocument.Match(data) || bytes.Contains(data, []byte("apiVersion")) && bytes.Contains(data, []byte("kind")) && bytes.Contains(data, []byte("metadata"))
+// like none, such as the files that a git generator finds.
+func (r root) takes(data []byte) bool {
+	return r.directory == nil && !r.made || ourDocument.Match(data) || bytes.Contains(data, []byte("apiVersion")) && bytes.Contains(data, []byte("kind")) && bytes.Contains(data, []byte("metadata"))
 }
 
 // reads says whether a file is of a kind that may have documents.

@@ -1,6 +1,7 @@
 package fleet
 
 import (
+	"io/fs"
 	"path"
 	"reflect"
 	"regexp"
@@ -99,35 +100,50 @@ func namedBy(name string, elements []any) []any {
 	return reduced
 }
 
-// leading is the variable of a git generator that is the path of what it finds.
-var leading = regexp.MustCompile(`^\{\{\s*\.?path(\.path)?\s*\}\}`)
+// pathsMade are the paths that the Applications of an ApplicationSet may have.
+type pathsMade struct {
+	// template is that of its template; with leading it begins with the path of what its
+	// generators of Git find, which is the first group.
+	template *regexp.Regexp
+	leading  bool
+	// directories are found, other than those that are excluded, and those of files.
+	directories, excluded, files []*regexp.Regexp
+}
 
-var anyVariable = regexp.MustCompile(`\{\{.*?\}\}`)
+var (
+	leadingPath = regexp.MustCompile(`^\{\{\s*\.?path(\.path)?\s*\}\}`)
+	anyVariable = regexp.MustCompile(`\{\{.*?\}\}`)
+)
 
-// pathsMade matches the paths that the Applications of an ApplicationSet may have, by the
-// path of its template.
-func pathsMade(obj *unstructured.Unstructured, template string) *regexp.Regexp {
-	var found []string
-	gather(obj.Object["spec"], &found)
-	variable := leading.FindString(template)
-	expression := ""
-	if variable != "" && len(found) > 0 {
-		expression, template = "(?:"+strings.Join(found, "|")+")", strings.TrimPrefix(template, variable)
-	}
-	rest := 0
+func pathsMadeBy(obj *unstructured.Unstructured, template string) *pathsMade {
+	made := &pathsMade{}
+	made.gather(obj.Object["spec"])
+	made.leading = leadingPath.MatchString(template) && len(made.directories)+len(made.files) > 0
+	expression, rest := "^", 0
 	for _, at := range anyVariable.FindAllStringIndex(template, -1) {
-		expression += regexp.QuoteMeta(template[rest:at[0]]) + ".+"
+		expression += regexp.QuoteMeta(template[rest:at[0]]) + "(.+)"
 		rest = at[1]
 	}
-	made, err := regexp.Compile("^" + expression + regexp.QuoteMeta(template[rest:]) + "$")
-	if err != nil {
-		return anyVariable
-	}
+	made.template = regexp.MustCompile(expression + regexp.QuoteMeta(template[rest:]) + "$")
 	return made
 }
 
-// gather adds what the generators of Git below a value may give as a path.
-func gather(value any, found *[]string) {
+// has says whether a path is one of them. list are the names in a directory.
+func (m *pathsMade) has(name string, list func(dir string) []string) bool {
+	match := m.template.FindStringSubmatch(name)
+	if match == nil || !m.leading {
+		return match != nil
+	}
+	dir := match[1]
+	in := func(name string, among []*regexp.Regexp) bool {
+		return slices.ContainsFunc(among, func(r *regexp.Regexp) bool { return r.MatchString(name) })
+	}
+	return in(dir, m.directories) && !in(dir, m.excluded) ||
+		len(m.files) > 0 && slices.ContainsFunc(list(dir), func(file string) bool { return in(path.Join(dir, file), m.files) })
+}
+
+// gather adds what the generators of Git below a value find.
+func (m *pathsMade) gather(value any) {
 	switch value := value.(type) {
 	case map[string]any:
 		for field, inner := range value {
@@ -136,26 +152,48 @@ func gather(value any, found *[]string) {
 				fields, _ := entry.(map[string]any)
 				where, _ := fields["path"].(string)
 				switch {
-				case where == "" || fields["exclude"] == true:
+				case where == "":
+				case field == "directories" && fields["exclude"] == true:
+					m.excluded = append(m.excluded, globbed(where))
 				case field == "directories":
-					*found = append(*found, globbed(where))
-				case field == "files":
-					*found = append(*found, globbed(path.Dir(where)))
+					m.directories = append(m.directories, globbed(where))
+				case field == "files" && fields["exclude"] != true:
+					m.files = append(m.files, globbed(where))
 				}
 			}
-			gather(inner, found)
+			m.gather(inner)
 		}
 	case []any:
 		for i := range value {
-			gather(value[i], found)
+			m.gather(value[i])
 		}
 	}
 }
 
-// globbed is a pattern of a git generator as an expression.
-func globbed(pattern string) string {
+// globbed is a pattern of a generator of Git as an expression.
+func globbed(pattern string) *regexp.Regexp {
 	text := regexp.QuoteMeta(path.Clean(pattern))
-	text = strings.ReplaceAll(text, `\*\*`, ".*")
-	text = strings.ReplaceAll(text, `\*`, "[^/]*")
-	return strings.ReplaceAll(text, `\?`, "[^/]")
+	text = strings.NewReplacer(`\*\*/`, "(?:.*/)?", `\*\*`, ".*", `\*`, "[^/]*", `\?`, "[^/]").Replace(text)
+	return regexp.MustCompile("^" + text + "$")
+}
+
+// noteMade notes which plain roots an ApplicationSet may have Applications of, and nothing
+// else of the repository applies.
+func (b *builder) noteMade(roots []root, appliers []applier) []root {
+	sets := slices.DeleteFunc(slices.Clone(appliers), func(a applier) bool { return a.elsewhere || a.made == nil })
+	list := func(dir string) (names []string) {
+		entries, _ := fs.ReadDir(b.root.FS(), dir)
+		for _, entry := range entries {
+			if b.gate.tracked.has(path.Join(dir, entry.Name())) {
+				names = append(names, entry.Name())
+			}
+		}
+		return names
+	}
+	for i := range roots {
+		r := &roots[i]
+		r.made = r.kustomization == "" && slices.ContainsFunc(sets, func(a applier) bool { return a.made.has(r.path, list) }) &&
+			!slices.ContainsFunc(appliers, func(a applier) bool { return a.applies(r.path) })
+	}
+	return roots
 }

@@ -288,6 +288,34 @@ func TestAnAbsentPathOfWhoeverAppliesIt(t *testing.T) {
 			t.Errorf("%s: %q, want %q: %v", name, got, test.want, report.Problems)
 		}
 	}
+	// Without remotes a clone is taken for what it is to have been all along.
+	report := check(t, map[string]string{"hub/gpu.yaml": hubPool, ".git/HEAD": "ref: refs/heads/main\n", "argo/a.yaml": application})
+	if got := places(report); !slices.Equal(got, []string{"path-not-found argo/a.yaml:7:5 spec.source.path"}) {
+		t.Errorf("%q", got)
+	}
+}
+
+// Beside pools of an ApplicationSet may lie the files that its git generator finds: Argo CD
+// passes over what is no resource.
+func TestFilesOfAGenerator(t *testing.T) {
+	set := "apiVersion: argoproj.io/v1alpha1\nkind: ApplicationSet\nmetadata: {name: s, namespace: argocd}\nspec:\n  generators: [{git: {files: [{path: clusters/*/config.yaml}]}}]\n" +
+		"  template: {metadata: {name: '{{.c}}'}, spec: {source: {repoURL: https://git.example.com/fleet.git, path: '{{.path.path}}'}}}\n"
+	files := map[string]string{"apps/s.yaml": set, "hub/gpu.yaml": hubPool, "clusters/eu/gpu.yaml": basePool, "clusters/eu/config.yaml": "c: eu\n", "other/config.yaml": "c: eu\n", "other/hub.yaml": strings.ReplaceAll(hubPool, "gpu", "cpu")}
+	want := []string{"type-meta other/config.yaml:1:1", "type-meta other/config.yaml:1:1"}
+	got := places(check(t, files))
+	for i := range got {
+		got[i], _, _ = strings.Cut(got[i], " apiVersion")
+		got[i], _, _ = strings.Cut(got[i], " kind")
+	}
+	if !slices.Equal(got, want) {
+		t.Errorf("%q, want %q", got, want)
+	}
+	// What looks like a resource is one.
+	delete(files, "other/config.yaml")
+	files["clusters/eu/config.yaml"] = "kind: x\nmetadata: {}\n# apiVersion: none\n"
+	if got := places(check(t, files)); len(got) == 0 {
+		t.Error("it passes over a resource")
+	}
 }
 
 // Who applies one path sees it alone: the other half of a pool may lie in another, which

@@ -29,7 +29,7 @@ func (b *builder) plainRoot(ctx context.Context, at root) (*rendering, error) {
 			case err != nil:
 			case problem != nil:
 				out.problems = append(out.problems, *problem)
-			case at.directory.takes(data):
+			case at.takes(data):
 				out.add(parsed(file, data))
 			}
 			return err
@@ -229,7 +229,7 @@ func (r *rootChecker) plain(ctx context.Context, b *builder, at root) error {
 	err := view.walk(ctx, at, walker{
 		file: func(file string) error {
 			data, problem, err := plainFile(s, file)
-			if err != nil || problem == nil && !at.directory.takes(data) {
+			if err != nil || problem == nil && !at.takes(data) {
 				return err
 			}
 			if !r.decided && bytes.Contains(data, []byte("${")) {

@@ -143,9 +143,18 @@ func (r *Renderer) Unread() (files []string) {
 	return files
 }
 
-// Makes says whether it is an ApplicationSet that may make an Application of a path.
-func (w *Way) Makes(path string) bool {
-	return w.of != nil && w.of.made != nil && w.Path != "" && w.of.made.MatchString(path)
+// MakesSome says whether it is an ApplicationSet, which makes Applications of paths.
+func (w *Way) MakesSome() bool { return w.of != nil && w.of.made != nil && w.Path != "" }
+
+// Makes says whether it may make one of a path. list are the names in a directory.
+func (w *Way) Makes(path string, list func(dir string) []string) bool {
+	return w.MakesSome() && w.of.made.has(path, list)
+}
+
+// As is the way as another object has it, of what nobody else applies.
+func (w Way) As(other Way) Way {
+	w.By, w.In, w.Path, w.Fate = other.By, other.In, other.Path, other.Fate
+	return w
 }
 
 // ReadsJSON says whether documents may be files of JSON, as they may for Argo CD.

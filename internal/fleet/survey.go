@@ -78,7 +78,8 @@ type root struct {
 	except map[string]bool
 	read   []root
 	// loose: a file of what applies something, which nothing of the repository applies.
-	loose bool
+	// made: an ApplicationSet may have an Application of it.
+	loose, made bool
 }
 
 // readBy says whether a file is read by a root of Argo CD's instead.
@@ -526,7 +527,7 @@ func (b *builder) expand(ctx context.Context, paths []string) (roots []root, pro
 			if found, err = s.roots(ctx, clean); err != nil {
 				return nil, nil, err
 			}
-			found = b.withoutLeft(b.appliedRoots(b.together(found, appliers, clean), appliers, clean), appliers)
+			found = b.noteMade(b.withoutLeft(b.appliedRoots(b.together(found, appliers, clean), appliers, clean), appliers), appliers)
 			if found = b.applierFiles(found, appliers, clean); len(found) == 0 {
 				found = []root{{path: clean, searched: true}}
 			}

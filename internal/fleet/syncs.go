@@ -53,10 +53,10 @@ type applier struct {
 	elsewhere  bool
 	// facts of what is no Application.
 	facts *facts
-	// fate of what it applies; made matches the paths of an ApplicationSet's Applications,
-	// and is nil of all else.
+	// fate of what it applies; made are the paths of an ApplicationSet's Applications;
+	// nil of all else.
 	fate Fate
-	made *regexp.Regexp
+	made *pathsMade
 	// variables are nil where it replaces none. References to objects of a
 	// cluster have no values here.
 	variables *Variables
@@ -553,20 +553,54 @@ func (b *builder) hasFiles(at root) bool {
 }
 
 // applierFiles adds the plain files that nothing else has and that define what applies
-// something of ours, other than a PoolSync: what they say of it counts.
+// something of ours, other than a PoolSync: what they say of it counts. So does a file that
+// cannot be read and would define such a thing: nobody knows of what.
 func (b *builder) applierFiles(roots []root, appliers []applier, top string) []root {
+	var files []string
 	ours := b.leadsToOurs(roots, appliers)
 	for i := range appliers {
 		a := &appliers[i]
-		_, kustomization := a.kustomizations[a.in]
-		if a.sync || !ours[a.in] || kustomization || !isYAML(a.in) || b.excluded(a.in, top) || top != "." && a.in != top && !strings.HasPrefix(a.in, top+"/") {
+		if _, kustomization := a.kustomizations[a.in]; !a.sync && ours[a.in] && !kustomization && isYAML(a.in) {
+			files = append(files, a.in)
+		}
+	}
+	for i := range b.doubts {
+		if b.isBrokenApplier(&b.doubts[i]) {
+			files = append(files, b.doubts[i].File)
+		}
+	}
+	for _, file := range files {
+		if b.excluded(file, top) || top != "." && file != top && !strings.HasPrefix(file, top+"/") {
 			continue
 		}
-		if !slices.ContainsFunc(roots, func(r root) bool { return r.path == a.in || r.kustomization == "" && r.hasFile(a.in) }) {
-			roots = append(roots, root{path: a.in, loose: true})
+		if !slices.ContainsFunc(roots, func(r root) bool { return r.path == file || r.kustomization == "" && r.hasFile(file) }) {
+			roots = append(roots, root{path: file, loose: true})
 		}
 	}
 	return roots
+}
+
+// applierDocument is found in what is, or is meant to be, a document of Flux or Argo CD that
+// applies something, or says from where; and templated in a template of such documents, which
+// is no YAML before it is filled in.
+var (
+	applierDocument = regexp.MustCompile(`(?m)^(?:---\s+)?["']?apiVersion["']?\s*:\s*["']?(?:(?:kustomize|source)\.toolkit\.fluxcd\.io|argoproj\.io)/`)
+	applierKind     = regexp.MustCompile(`(?m)^["']?kind["']?\s*:\s*["']?(?:Kustomization|GitRepository|Application|ApplicationSet)\b`)
+	templated       = regexp.MustCompile(`\{%|<%|\$\{\{`)
+)
+
+// isBrokenApplier says whether a problem is with a plain file that would define an applier.
+func (b *builder) isBrokenApplier(problem *schemas.Problem) bool {
+	if b.surveyed == nil || !slices.Contains(b.surveyed.plain, problem.File) {
+		return false
+	}
+	data, err := b.gate.read(problem.File)
+	if err != nil || !applierDocument.Match(data) || !applierKind.Match(data) || templated.Match(data) {
+		return false
+	}
+	lines := bytes.Split(data, []byte("\n"))
+	at := min(max(problem.Line-1, 0), len(lines)-1)
+	return !bytes.Contains(bytes.Join(lines[max(at-1, 0):at+1], nil), []byte("{{"))
 }
 
 // leadsToOurs are the roots and plain files that define what applies something of ours, or

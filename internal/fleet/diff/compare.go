@@ -68,8 +68,9 @@ type comparison struct {
 	// roots that are compared.
 	moves   []move
 	visited map[string]bool
-	// appliers of the work tree, and sets, which are the ApplicationSets of the base.
-	appliers, sets []fleet.Way
+	// appliers of the work tree, and the ApplicationSets of both revisions.
+	appliers          []fleet.Way
+	wereSets, areSets []fleet.Way
 	// compared are those of them whose two paths were.
 	compared []move
 	// missing explains why something of the base cannot be read.
@@ -188,6 +189,7 @@ func (c *comparison) overlay(ctx context.Context, name string) error {
 	if err != nil {
 		return err
 	}
+	before, after = made(before, c.wereSets, name, c.base), made(after, c.areSets, name, c.head)
 	if done, err := c.movedAt(ctx, name, &before, &after); done || err != nil {
 		return err
 	}
@@ -224,10 +226,6 @@ func (c *comparison) between(ctx context.Context, m move, before, after []fleet.
 	for i := range same {
 		c.report.Overlays = append(c.report.Overlays, Overlay{Path: m.to, By: same[i].By, In: same[i].In, Unchanged: true, appliers: appliersOf(same)})
 	}
-	if len(old) == 1 && len(current) == 1 && old[0].way.By+current[0].way.By == "" {
-		old[0].way = c.madeBy(m.to)
-		current[0].way = old[0].way
-	}
 	units := c.paired(m, old, current, same)
 	if len(units)+len(same) == 0 {
 		c.report.Overlays = append(c.report.Overlays, Overlay{Path: m.to, Unchanged: true, appliers: appliersOf(after)})
@@ -241,13 +239,16 @@ func (c *comparison) between(ctx context.Context, m move, before, after []fleet.
 	return nil
 }
 
-// madeBy is the ApplicationSet that may have made an Application of a path that nothing
-// else applies.
-func (c *comparison) madeBy(name string) (way fleet.Way) {
-	if at := slices.IndexFunc(c.sets, func(w fleet.Way) bool { return w.Makes(name) }); at >= 0 {
-		return c.sets[at]
+// made are the ways of a path, that of an ApplicationSet which may make an Application of it
+// where nothing else applies it.
+func made(ways, sets []fleet.Way, name string, files closure.Files) []fleet.Way {
+	if len(ways) != 1 || ways[0].By != "" {
+		return ways
 	}
-	return way
+	if at := slices.IndexFunc(sets, func(w fleet.Way) bool { return w.Makes(name, files.List) }); at >= 0 {
+		return []fleet.Way{ways[0].As(sets[at])}
+	}
+	return ways
 }
 
 // closureOf is what the ways of a path depend on.
@@ -371,7 +372,7 @@ func (of both) note() (note string, stays bool) {
 		return now.By + " does not apply it any more: what it has applied goes, other than what it still applies from elsewhere", false
 	case of.instead != "":
 		return now.By + " applies " + of.instead + " in its place, which is not there: it keeps what it has applied until its path is corrected", true
-	case !of.now.found && strings.Contains(was.Path, "{{") && was.Fate.Along:
+	case !of.now.found && strings.Contains(now.Path, "{{") && now.Fate.Along:
 		return "the path is gone: the Application that " + was.By + " makes of it may go, and all that has applied", false
 	case !of.now.found:
 		return "the path is gone: what applies it keeps what it has applied, and says that there is no such path, until it is changed or deleted itself", true

@@ -169,18 +169,19 @@ func TestWhatAnApplicationSetMakes(t *testing.T) {
 		"an element has another value":     {list, "clusters/{{.c}}", "", map[string]string{"apps/s.yaml": set("{list: {elements: [{c: eu, most: '4'}, {c: us}]}}", "clusters/{{.c}}", "")}, "apps/s.yaml: s changed neutral"},
 		"an element goes and all stays":    {list, "clusters/{{.c}}", "preserveResourcesOnDeletion: true", map[string]string{"apps/s.yaml": set("{list: {elements: [{c: eu}]}}", "clusters/{{.c}}", "preserveResourcesOnDeletion: true")}, "apps/s.yaml: s changed neutral"},
 		"an element goes and nothing else": {list, "clusters/{{.c}}", "applicationsSync: create-update", map[string]string{"apps/s.yaml": set("{list: {elements: [{c: eu}]}}", "clusters/{{.c}}", "applicationsSync: create-update")}, "apps/s.yaml: s changed neutral"},
-		"a directory is excluded":          {directories, "{{.path.path}}", "", map[string]string{"apps/s.yaml": set("{git: {directories: [{path: clusters/*}, {path: clusters/us, exclude: true}]}}", "{{.path.path}}", "")}, "apps/s.yaml: s changed destructive"},
-		"a directory goes":                 {directories, "{{.path.path}}", "", map[string]string{"clusters/us/a.yaml": fleettest.Removed}, "clusters/us: a removed destructive"},
+		"a directory is excluded":          {directories, "{{.path.path}}", "", map[string]string{"apps/s.yaml": set("{git: {directories: [{path: clusters/*}, {path: clusters/us, exclude: true}]}}", "{{.path.path}}", "")}, "apps/s.yaml: s changed destructive; clusters/us: a removed destructive"},
+		"a directory goes":                 {directories, "{{.path.path}}", "", map[string]string{"clusters/us/a.yaml": fleettest.Removed, "clusters/us/c.yaml": fleettest.Removed}, "clusters/us: a removed destructive"},
 		"another directory goes":           {directories, "{{.path.path}}", "", map[string]string{"hub/a.yaml": fleettest.Removed}, "hub: a removed neutral"},
-		"a directory of a file goes":       {files, "{{path}}", "", map[string]string{"clusters/us/a.yaml": fleettest.Removed}, "clusters/us: a removed destructive"},
-		"a directory goes and all stays":   {directories, "{{.path.path}}", "preserveResourcesOnDeletion: true", map[string]string{"clusters/us/a.yaml": fleettest.Removed}, "clusters/us: a removed neutral"},
-		"a directory of a list goes":       {list, "clusters/{{.c}}", "", map[string]string{"clusters/us/a.yaml": fleettest.Removed}, "clusters/us: a removed destructive"},
+		"a directory of a file goes":       {files, "{{path}}", "", map[string]string{"clusters/us/a.yaml": fleettest.Removed, "clusters/us/c.yaml": fleettest.Removed}, "clusters/us: a removed destructive"},
+		"a directory goes and all stays":   {directories, "{{.path.path}}", "preserveResourcesOnDeletion: true", map[string]string{"clusters/us/a.yaml": fleettest.Removed, "clusters/us/c.yaml": fleettest.Removed}, "clusters/us: a removed neutral"},
+		"a file goes":                      {files, "{{path}}", "", map[string]string{"clusters/us/c.yaml": fleettest.Removed}, "clusters/us: a removed destructive"},
+		"a directory of a list goes":       {list, "clusters/{{.c}}", "", map[string]string{"clusters/us/a.yaml": fleettest.Removed, "clusters/us/c.yaml": fleettest.Removed}, "clusters/us: a removed destructive"},
 		"a pool goes":                      {directories, "{{.path.path}}", "", map[string]string{"clusters/us/b.yaml": fleettest.Removed}, "clusters/us: b removed destructive"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			r := newRepo(t, map[string]string{"apps/s.yaml": set(test.generator, test.path, test.policy), "hub/a.yaml": hubPool("a", "maxRunners: 8"),
-				"clusters/eu/a.yaml": executorPool("a", "maxRunners: 3"), "clusters/us/a.yaml": executorPool("a", "maxRunners: 3")})
+				"clusters/eu/a.yaml": executorPool("a", "maxRunners: 3"), "clusters/us/a.yaml": executorPool("a", "maxRunners: 3"), "clusters/eu/c.yaml": "c: eu\n", "clusters/us/c.yaml": "c: us\n"})
 			if name == "a pool goes" {
 				r.commit("Another", map[string]string{"clusters/us/b.yaml": executorPool("b", "maxRunners: 3")})
 			}

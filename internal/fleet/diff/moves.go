@@ -144,7 +144,8 @@ func (c *comparison) findMoves(ctx context.Context) error {
 		c.moves = append(c.moves, m)
 	}
 	c.appliers = after
-	c.sets = slices.DeleteFunc(before, func(w fleet.Way) bool { return !strings.Contains(w.Path, "{{") })
+	other := func(w fleet.Way) bool { return !w.MakesSome() }
+	c.wereSets, c.areSets = slices.DeleteFunc(before, other), slices.DeleteFunc(slices.Clone(after), other)
 	return nil
 }
 
