@@ -27,6 +27,14 @@ func TestAValueWithoutAValue(t *testing.T) {
 	if report := check(t, files); len(report.Problems) > 0 {
 		t.Errorf("with a value: %+v", report.Problems)
 	}
+	// A default counts where variables are replaced.
+	files["apps/pools.yaml"] = strings.Replace(files["apps/pools.yaml"], "${MOST}", "'${MOST:=3}'", 1)
+	files["flux/apps.yaml"] = kustomizationOf("apps", "./apps", "")
+	report = check(t, files)
+	if len(report.Problems) != 1 || !strings.Contains(report.Problems[0].Message, "has ${MOST:=3}, which nothing replaces here") ||
+		report.Problems[0].Hint != "have whatever applies that replace variables, if only by their defaults, or write the value itself" {
+		t.Errorf("with a default: %+v", report.Problems)
+	}
 }
 
 // What applies pools may be wrong by itself, and lie in a file that is.

@@ -17,6 +17,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"cloop.dev/cloop/apis/v1alpha1"
+	"cloop.dev/cloop/internal/printable"
 	"cloop.dev/cloop/schemas"
 )
 
@@ -329,8 +330,8 @@ func (o *renderedObject) given(field []string, sync bool) *Variables {
 			v.put(name, text, place)
 			if missing := unreplacedIn(text); missing != "" {
 				delete(v.values, name)
-				v.refused[name] = refusal{fmt.Sprintf("%s in %s of %s has ${%s}, which nothing replaces here (%s:%d)", name, strings.Join(field, "."), describe(o.Object), missing, at.File, at.Line),
-					"give " + missing + " a value where that is applied, or write the value itself"}
+				written, remedy := unreplacedAs(missing, text)
+				v.refused[name] = refusal{fmt.Sprintf("%s in %s of %s has %s, which nothing replaces here (%s:%d)", name, strings.Join(field, "."), describe(o.Object), printable.Clip(written, maxQuoted), at.File, at.Line), remedy}
 			}
 		}
 	}
@@ -347,6 +348,16 @@ func unreplacedIn(text string) string {
 		return ""
 	}
 	return spokenOf(tree.Root)
+}
+
+// unreplacedAs is how a text speaks of a variable that nothing replaces, and what to do.
+func unreplacedAs(name, text string) (written, remedy string) {
+	written = regexp.MustCompile(`\$\{` + regexp.QuoteMeta(name) + `[^}]*\}?`).FindString(text)
+	if written == "${"+name+"}" {
+		return written, "give " + name + " a value where that is applied, or write the value itself"
+	}
+	// It has a default.
+	return written, "have whatever applies that replace variables, if only by their defaults, or write the value itself"
 }
 
 // spokenOf is the name of the first variable in a text; empty: it has none.
