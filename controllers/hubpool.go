@@ -162,10 +162,20 @@ func (r *hubPoolReconciler) ladder(p *hubPoolPass) []hubPoolStep {
 		return []hubPoolStep{{"orphan", r.orphan}, {"connect", r.connect}, {"look", r.look}, {"bequeath", r.bequeath}, {"withdraw", r.withdraw}}
 	case p.pool.Spec.Hub == nil:
 		return []hubPoolStep{{"leave", r.leave}}
+	case fleet.MisObserved(p.pool):
+		return []hubPoolStep{{"refuse", refuseObservation}}
 	case fleet.ToObserve(p.pool):
 		return []hubPoolStep{{"connect", r.connect}, {"look", r.look}}
 	}
 	return []hubPoolStep{{"connect", r.connect}, {"hold", r.hold}, {"look", r.look}, {"push", r.push}, {"credential", r.credential}}
+}
+
+// refuseObservation is of an annotation that says neither: pushed, the HubPool might take
+// over a pool that somebody meant to look at.
+func refuseObservation(_ context.Context, p *hubPoolPass) *stageError {
+	failed := stalled(v1alpha1.ReasonDefinitionRefused, fmt.Errorf("the annotation %s is %q, and nothing is pushed", v1alpha1.AnnotationObserve, p.pool.Annotations[v1alpha1.AnnotationObserve]))
+	failed.remedy = `write "true" to have the pool compared alone, or "false", or remove it`
+	return failed
 }
 
 // newPass begins a pass over an object as it was read. The status goes on from what

@@ -74,8 +74,8 @@ func (r *hubPoolReconciler) conditions(p *hubPoolPass) {
 	case p.err != nil:
 		ready, status, message = p.err.reason, metav1.ConditionFalse, p.err.message()
 		if going {
-			message += fmt.Sprintf("; it is deleted once the hub has carried out deletionPolicy %s; to let it go without that: kubectl annotate hpool %s %s=true",
-				p.pool.Spec.DeletionPolicy, p.pool.Name, v1alpha1.AnnotationOrphan)
+			message += fmt.Sprintf("; it is deleted once the hub has carried out deletionPolicy %s; to let it go without that: kubectl annotate --namespace %s hpool %s %s=true",
+				p.pool.Spec.DeletionPolicy, p.pool.Namespace, p.pool.Name, v1alpha1.AnnotationOrphan)
 		}
 	case p.pool.Spec.Hub == nil:
 		ready, status, message = v1alpha1.ReasonLeftToHub, metav1.ConditionUnknown, "spec.hub is not there, so nothing is pushed: "+v1alpha1.ReasonLeftToHub.Remedy()

@@ -245,6 +245,27 @@ func TestAHubThatWantsAPauseGetsIt(t *testing.T) {
 	}
 }
 
+// An annotation that says neither is no word to take over a pool.
+func TestAHubPoolThatSaysNeitherIsNotPushed(t *testing.T) {
+	t.Parallel()
+	s := newHubStage(t)
+	s.pool(func(p *v1alpha1.HubPool) {
+		metav1.SetMetaDataAnnotation(&p.ObjectMeta, v1alpha1.AnnotationObserve, "True")
+	})
+	told := 0
+	s.hub.meets(func(_ http.ResponseWriter, r *http.Request) bool {
+		if r.Method != http.MethodGet {
+			told++
+		}
+		return false
+	})
+	p, _ := s.pass()
+	s.wants(p, v1alpha1.ReasonDefinitionRefused, `the annotation cloop.dev/observe is "True", and nothing is pushed: write "true"`)
+	if told > 0 || len(p.Finalizers) > 0 {
+		t.Errorf("the hub was told %d times, finalizers are %q", told, p.Finalizers)
+	}
+}
+
 // Who adopts the pools that a hub has wants to see first what Git would change.
 func TestAnObservedHubPoolIsComparedAndNothingElse(t *testing.T) {
 	t.Parallel()

@@ -38,7 +38,9 @@ func (r *poolSyncReconciler) depends(ctx context.Context, p *syncPass) *stageErr
 		return transient(v1alpha1.ReasonDependencyNotReady, err)
 	}
 	if m.dependencies = circle; circle != "" {
-		return stalled(v1alpha1.ReasonDependencyNotReady, errors.New(circle+": take one out of the other's spec.dependsOn"))
+		failed := stalled(v1alpha1.ReasonDependencyNotReady, errors.New(circle))
+		failed.remedy = "take one out of the other's spec.dependsOn; what was applied before stays"
+		return failed
 	}
 	if m.dependencies, err = r.unmet(ctx, p); err != nil {
 		return transient(v1alpha1.ReasonDependencyNotReady, err)

@@ -171,9 +171,15 @@ func follow(before []v1alpha1.DriftEntry, found []finding, looked func(*v1alpha1
 		}
 	}
 	current := map[driftKey]bool{}
+	differing := map[driftKey][]string{} // object → paths that differ still
 	for _, f := range found {
 		key := keyOf(&f.DriftEntry)
 		current[key] = true
+		if !f.corrected {
+			object := key
+			object.path = ""
+			differing[object] = append(differing[object], key.path)
+		}
 		f.Since = now
 		if old, ok := open[key]; ok && old.Cause == f.Cause {
 			f.Since = old.Since
@@ -195,8 +201,16 @@ func follow(before []v1alpha1.DriftEntry, found []finding, looked func(*v1alpha1
 		case e.Corrected != nil && now.Sub(e.Corrected.Time) >= keepCorrected:
 			continue
 		case e.Corrected == nil && looked(&e):
+			object := keyOf(&e)
+			object.path = ""
+			if slices.ContainsFunc(differing[object], func(path string) bool { return within(path, e.Path) || within(e.Path, path) }) {
+				continue // it is told of by what it is a part of, or by its parts
+			}
 			e.Corrected = &now
 			e.Outcome, e.Message = v1alpha1.OutcomeCorrected, "the two agree again, without this controller's doing"
+			if e.Cause == v1alpha1.DriftCommitNotApplied {
+				e.Message = "the cluster has what Git says"
+			}
 			h.corrected = append(h.corrected, e)
 		}
 		h.entries = append(h.entries, e)

@@ -103,6 +103,9 @@ func (p *syncPass) driftRevision(e *v1alpha1.DriftEntry) string {
 }
 
 func driftMessage(e *v1alpha1.DriftEntry) string {
+	if e.Path == "" && e.Git == "" && e.Cluster == "" {
+		return fmt.Sprintf("%s %s/%s: what Git says of it is held back, and what that would change is not told (%s)", e.Kind, e.Namespace, e.Name, e.Cause)
+	}
 	message := fmt.Sprintf("%s %s/%s %s: Git has %s, the cluster %s (%s",
 		e.Kind, e.Namespace, e.Name, shownPath(e), orElse(shorten(e.Git, maxShown), "nothing"), orElse(shorten(e.Cluster, maxShown), "nothing"), e.Cause)
 	if e.Manager != "" {

@@ -137,12 +137,14 @@ func (r *poolSyncReconciler) report(ctx context.Context, p *syncPass) error {
 // setDrifted says whether the cluster differs from Git; rest is what status.drift has
 // no room for.
 func (r *poolSyncReconciler) setDrifted(p *syncPass, rest string) {
-	edited, waiting, observed := 0, 0, 0
+	edited, waiting, whole, observed := 0, 0, 0, 0
 	for i := range p.memory.drift {
 		switch e := &p.memory.drift[i]; {
 		case e.Corrected != nil:
 		case e.Outcome == v1alpha1.OutcomeObserved:
 			observed++
+		case e.Cause == v1alpha1.DriftCommitNotApplied && e.Path == "":
+			whole++
 		case e.Cause == v1alpha1.DriftCommitNotApplied:
 			waiting++
 		default:
@@ -158,10 +160,10 @@ func (r *poolSyncReconciler) setDrifted(p *syncPass, rest string) {
 			fmt.Sprintf("%s; %s: %s", strings.Join(count.First(contested, maxContested), "; "), listed, v1alpha1.ReasonContested.Remedy()))
 	case edited > 0:
 		r.set(p, v1alpha1.ConditionDrifted, metav1.ConditionTrue, v1alpha1.ReasonDriftDetected,
-			fmt.Sprintf("the cluster differs from Git in %s; %s: %s", count.Of(edited+waiting, "field"), listed, driftRemedy(p.sync.Spec.Drift.Mode)))
-	case waiting > 0:
+			fmt.Sprintf("the cluster differs from Git in %s; %s: %s", fieldsAnd(edited+waiting, whole), listed, driftRemedy(p.sync.Spec.Drift.Mode)))
+	case waiting+whole > 0:
 		r.set(p, v1alpha1.ConditionDrifted, metav1.ConditionTrue, v1alpha1.ReasonCommitWaits,
-			fmt.Sprintf("Git's newest commit is not applied, which would change %s; %s: %s", count.Of(waiting, "field"), listed, v1alpha1.ReasonCommitWaits.Remedy()))
+			fmt.Sprintf("Git's newest commit is not applied, which would change %s; %s: %s", fieldsAnd(waiting, whole), listed, v1alpha1.ReasonCommitWaits.Remedy()))
 	case p.doomed > 0:
 		r.set(p, v1alpha1.ConditionDrifted, metav1.ConditionTrue, v1alpha1.ReasonCommitWaits,
 			fmt.Sprintf("%s that Git lacks %s there: %s", count.Of(p.doomed, "object"), count.Is(p.doomed), v1alpha1.ReasonCommitWaits.Remedy()))
@@ -175,6 +177,18 @@ func (r *poolSyncReconciler) setDrifted(p *syncPass, rest string) {
 	case p.target != nil:
 		r.set(p, v1alpha1.ConditionDrifted, metav1.ConditionFalse, v1alpha1.ReasonNoDrift, "the cluster is as Git says")
 	}
+}
+
+// fieldsAnd counts fields that differ, and objects of which no single one is told.
+func fieldsAnd(fields, objects int) string {
+	whole := count.Of(objects, "object") + " as a whole"
+	switch {
+	case objects == 0:
+		return count.Of(fields, "field")
+	case fields == 0:
+		return whole
+	}
+	return count.Of(fields, "field") + " and " + whole
 }
 
 // unsure says why nobody knows whether the cluster is as Git says, where nothing differs

@@ -27,6 +27,37 @@ func entry(name, path string, since time.Time, corrected *time.Time) v1alpha1.Dr
 	return e
 }
 
+// A difference that is told by its parts now, or by what it is a part of, has not ended;
+// a commit that landed has.
+func TestDriftThatIsToldOtherwiseHasNotEnded(t *testing.T) {
+	all := func(*v1alpha1.DriftEntry) bool { return true }
+	at := func(minute int) metav1.Time { return metav1.NewTime(time.Date(2026, 11, 29, 12, minute, 0, 0, time.UTC)) }
+	waits := func(name, path string) finding {
+		e := entry(name, path, time.Time{}, nil)
+		e.Cause = v1alpha1.DriftCommitNotApplied
+		return finding{DriftEntry: e}
+	}
+	held := follow(nil, []finding{waits("gpu", "")}, all, at(0))
+	if message := driftMessage(&held.detected[0]); strings.Contains(message, "nothing") || !strings.Contains(message, "is held back") {
+		t.Errorf("it is told as %q", message)
+	}
+	parts := follow(held.entries, []finding{waits("gpu", "/spec/a"), waits("batch", "")}, all, at(1))
+	if len(parts.corrected) != 0 || len(parts.entries) != 2 || len(parts.detected) != 2 {
+		t.Errorf("its parts: %+v", parts)
+	}
+	whole := follow(parts.entries, []finding{waits("gpu", "")}, all, at(2))
+	if len(whole.corrected) != 1 || whole.corrected[0].Name != "batch" || len(whole.entries) != 2 {
+		t.Errorf("the whole of it: %+v", whole)
+	}
+	landed := follow(whole.entries, nil, all, at(3))
+	if len(landed.corrected) != 1 || landed.corrected[0].Message != "the cluster has what Git says" {
+		t.Errorf("it landed: %+v", landed)
+	}
+	if got := fieldsAnd(2, 1) + ", " + fieldsAnd(1, 0) + ", " + fieldsAnd(0, 2); got != "2 fields and 1 object as a whole, 1 field, 2 objects as a whole" {
+		t.Errorf("they are counted as %s", got)
+	}
+}
+
 func TestDriftFollowsFromPassToPass(t *testing.T) {
 	start := time.Date(2026, 11, 29, 12, 0, 0, 0, time.UTC)
 	all := func(*v1alpha1.DriftEntry) bool { return true }

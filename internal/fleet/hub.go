@@ -36,6 +36,12 @@ func ToObserve(object metav1.Object) bool {
 	return object.GetAnnotations()[v1alpha1.AnnotationObserve] == "true"
 }
 
+// MisObserved says whether an object has the annotation with a value that is neither.
+func MisObserved(object metav1.Object) bool {
+	value, there := object.GetAnnotations()[v1alpha1.AnnotationObserve]
+	return there && value != "true" && value != "false"
+}
+
 // DefinitionOf is a HubPool as the hub keeps it, normalised: defaults filled in,
 // the audience sorted and without repetitions, nothing empty. The cordon is no
 // part of it: it is an operator's act unless Git sets it.

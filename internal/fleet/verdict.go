@@ -77,7 +77,7 @@ func applied(object *unstructured.Unstructured) (problems []schemas.Problem) {
 			wrong(field, "the field is the cluster's, and none that is applied", "remove it")
 		}
 	}
-	if value, there := object.GetAnnotations()[v1alpha1.AnnotationObserve]; there && value != "true" && value != "false" {
+	if MisObserved(object) {
 		wrong("annotations["+v1alpha1.AnnotationObserve+"]", `must be "true" or "false"`, `write "true", in quotes, to have the object compared and not applied; else "false", or remove it`)
 	}
 	return problems
