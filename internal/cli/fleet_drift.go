@@ -5,10 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"io/fs"
-	"os"
-	"path/filepath"
+	"maps"
 	"slices"
+	"strings"
 
 	"github.com/spf13/cobra"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -33,15 +32,18 @@ clusters have, field by field. Nothing is changed anywhere: the clusters see
 only reads. Which overlay is whose is read from the PoolSyncs, the hub's syncs,
 and the Kustomizations of Flux and Applications of Argo CD that ExecutorPools
 name. What is committed here and not pushed is told apart: the remote is asked
-which commits it has. What hub and clusters take of another repository, one that
-is called otherwise than the remotes of this clone, is noted and not compared.
+which commits it has.
+
+What follows another repository than this clone's is named and left out: that
+whose URL is none of the remotes' and of which no commit is here. A mirror, or
+what this repository was called before, is made known by git remote add.
 
 What the account may not read is said, and the rest is compared: to list the
 ExecutorPools is enough to compare a cluster with the hub, to know what Git wants
 of it takes its PoolSyncs too, and the ConfigMaps that they take variables from.
 
 Exit code 0: they agree; 1: they differ; 2: it could not be found out, or a part
-of it and the rest agrees.`,
+of it and the rest agrees, or none of them follows this repository.`,
 		Example: `  cloop fleet drift --hub https://cloop.example.com --cluster eu --cluster us`,
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -59,6 +61,8 @@ of it and the rest agrees.`,
 			switch {
 			case report.Any():
 				return &No{}
+			case report.Elsewhere:
+				return errors.New("nothing that the hub and the clusters follow is of this repository: run this in a clone of one that the notes name, or name one with --repo PATH; where one is this under another address, git remote add makes that known")
 			case report.Hidden:
 				return errors.New("not everything was compared, and the rest agrees: ask for the right to read what the notes name, or for somebody's answer who has it")
 			}
@@ -81,18 +85,17 @@ func (a *app) drift(ctx context.Context, where surfaceFlags, root string) (*flee
 	if err != nil {
 		return nil, err
 	}
-	live, err := readSurfaces(ctx, reached, publishedCommit(ctx, root, at))
+	live, err := readSurfaces(ctx, reached, cloneOf(ctx, root, at), publishedCommit(ctx, root, at))
 	if err != nil {
 		return nil, err
 	}
-	remotes := addressesOf(ctx, root)
-	input, err := withGit(ctx, live, gitTree{root, at.head, remotes})
+	input, err := withGit(ctx, live, root, at.head)
 	if err != nil {
 		return nil, err
 	}
 	report := fleet.Drift(input)
 	if at.ahead() {
-		published, err := driftOfPublished(ctx, live, gitTree{root, at.published, remotes})
+		published, err := driftOfPublished(ctx, live, root, at.published)
 		if err != nil {
 			report.Notes = append(report.Notes, fmt.Sprintf("what is pushed could not be compared: %v", err))
 		}
@@ -101,131 +104,133 @@ func (a *app) drift(ctx context.Context, where surfaceFlags, root string) (*flee
 	if at.behind {
 		report.Outdated()
 	}
-	report.Notes = append(at.notes(), report.Notes...)
+	report.Notes = append(append(at.notes(), live.notes()...), report.Notes...)
 	return report, nil
 }
 
-// gitTree is what a revision of a clone says.
-type gitTree struct {
-	// dir has its files, or is the clone of it.
-	dir, revision string
-	// remotes are the addresses of the clone's remotes.
-	remotes []string
-}
-
-// driftOfPublished compares what a commit of a clone says; nil where there is none.
-func driftOfPublished(ctx context.Context, live fleet.DriftInput, tree gitTree) (*fleet.DriftReport, error) {
-	if tree.revision == "" {
+// driftOfPublished compares what a commit says; nil where there is none.
+func driftOfPublished(ctx context.Context, live *followed, root, revision string) (*fleet.DriftReport, error) {
+	if revision == "" {
 		return nil, nil
 	}
-	dir, err := exportTree(ctx, tree.dir, tree.revision)
+	dir, err := exportTree(ctx, root, revision)
 	if err != nil {
 		return nil, err
 	}
 	defer removeTree(dir)
-	tree.dir = dir
-	input, err := withGit(ctx, live, tree)
+	input, err := withGit(ctx, live, dir, revision)
 	if err != nil {
 		return nil, err
 	}
 	return fleet.Drift(input), nil
 }
 
-// readSurfaces reads what the hub and the clusters have.
-func readSurfaces(ctx context.Context, reached surfaces, newest commit) (live fleet.DriftInput, err error) {
+// readSurfaces reads what the hub and the clusters have that may be of a clone.
+func readSurfaces(ctx context.Context, reached surfaces, clone *fleet.Clone, newest commit) (*followed, error) {
+	all := &followed{sure: map[string]bool{}}
+	var err error
 	if reached.hub != nil {
-		if live.Hub, err = readHub(ctx, reached.hub); err != nil {
-			return live, err
+		if all.live.Hub, err = readHub(ctx, reached.hub); err != nil {
+			return nil, err
 		}
 	}
 	for _, cluster := range reached.clusters {
-		surface, err := readCluster(ctx, cluster, newest)
+		surface, err := readCluster(ctx, cluster)
 		if err != nil {
-			return live, err
+			return nil, err
 		}
-		live.Clusters = append(live.Clusters, surface)
+		all.live.Clusters = append(all.live.Clusters, surface)
 	}
-	return live, nil
+	all.leaveOut(ctx, clone, reached.clusters)
+	for i, cluster := range reached.clusters {
+		surface := &all.live.Clusters[i]
+		surface.Unserved = unserved(ctx, cluster, surface.Syncs, newest)
+		surface.Hidden = append(surface.Hidden, unrendered(surface.Foreign)...)
+		if err := readVariablesOf(ctx, cluster, surface); err != nil {
+			return nil, err
+		}
+	}
+	return all, nil
 }
 
-// withGit adds what a revision wants of each surface. What is of another repository is
-// only noted, unless all is.
-func withGit(ctx context.Context, live fleet.DriftInput, tree gitTree) (fleet.DriftInput, error) {
+// withGit adds what a revision, whose files are in a directory, wants of each
+// surface.
+func withGit(ctx context.Context, all *followed, dir, revision string) (fleet.DriftInput, error) {
 	input := fleet.DriftInput{}
-	found := &finder{tree: tree}
-	if live.Hub != nil {
-		hub := *live.Hub
-		hub.Revision, hub.Elsewhere = tree.revision, map[string]string{}
-		for _, sync := range hub.Syncs {
-			rendered, err := found.render(synced{"hub sync " + sync.Name, "defines", sync.Repository, sync.Repository, sync.Path}, func() ([]fleet.Rendered, error) {
-				return fleet.BuildWith(ctx, tree.dir, sync.Path, &fleet.Variables{})
+	if all.live.Hub != nil {
+		hub := *all.live.Hub
+		hub.Revision, hub.Syncs, hub.Elsewhere = revision, nil, maps.Clone(hub.Elsewhere)
+		for _, sync := range all.live.Hub.Syncs {
+			from := synced{ofHub(&sync).who, sync.Repository, sync.Path}
+			if absent, is := all.absent(dir, from); is {
+				hub.Elsewhere[sync.Name] = absent
+				continue
+			}
+			rendered, err := renderSynced(dir, from, func() ([]fleet.Rendered, error) {
+				return fleet.BuildWith(ctx, dir, sync.Path, &fleet.Variables{})
 			})
-			if err := elsewhere(err, hub.Elsewhere, sync.Name); err != nil {
+			if err != nil {
 				return input, err
 			}
-			if err == nil {
-				hub.Git = known(hub.Git, rendered)
-			}
+			hub.Syncs = append(hub.Syncs, sync)
+			hub.Git = known(hub.Git, rendered)
 		}
 		input.Hub = &hub
 	}
-	for _, cluster := range live.Clusters {
-		cluster.Revision = tree.revision
+	for _, cluster := range all.live.Clusters {
+		cluster.Revision = revision
 		if len(cluster.Hidden) == 0 {
-			if err := readGit(ctx, &cluster, found); err != nil {
+			if err := all.readGit(ctx, &cluster, dir); err != nil {
 				return input, err
 			}
 		}
 		input.Clusters = append(input.Clusters, cluster)
 	}
-	if found.here == 0 && found.lost != nil {
-		return input, found.lost
-	}
 	return input, nil
 }
 
-// readGit adds what a revision wants of a cluster. Where not all of that is known, none
-// of it is.
-func readGit(ctx context.Context, cluster *fleet.ClusterSurface, found *finder) error {
-	dir := found.tree.dir
-	cluster.Elsewhere = map[string]string{}
-	for _, sync := range cluster.Syncs {
-		name, address := sync.Namespace+"/"+sync.Name, ""
-		if sync.Spec.SourceRef == nil {
-			address = sync.Spec.Source.Git.URL
-		}
-		who := fmt.Sprintf("PoolSync %s of cluster %s", name, cluster.Name)
-		rendered, err := found.render(synced{who, "applies", sync.ReadsFrom(), address, sync.Spec.Path}, func() ([]fleet.Rendered, error) {
-			return fleet.BuildFetched(ctx, dir, sync.Spec.Path, sync.Spec.SourceRef, cluster.Variables[name])
-		})
-		if err := elsewhere(err, cluster.Elsewhere, name); err != nil {
-			return err
-		}
-		if err == nil {
-			cluster.Git = known(cluster.Git, rendered)
-		}
-	}
-	var hidden []string
-	for i := range cluster.Foreign {
-		f := &cluster.Foreign[i]
-		address := f.Repository
-		if f.Source != nil {
-			address = ""
-		}
-		who := fmt.Sprintf("%s of cluster %s", f, cluster.Name)
-		rendered, err := found.render(synced{who, "applies", f.Repository, address, f.Path}, func() ([]fleet.Rendered, error) {
-			return f.Build(ctx, dir, cluster.Variables[f.String()])
-		})
-		if errors.Is(err, fleet.ErrUnrendered) {
-			hidden = append(hidden, err.Error())
+// readGit adds what the files in a directory want of a cluster. Where not all of that is
+// known, none of it is.
+func (f *followed) readGit(ctx context.Context, cluster *fleet.ClusterSurface, dir string) error {
+	syncs, foreign := cluster.Syncs, cluster.Foreign
+	cluster.Syncs, cluster.Foreign = nil, nil
+	cluster.Elsewhere, cluster.Unserved = maps.Clone(cluster.Elsewhere), maps.Clone(cluster.Unserved)
+	for _, sync := range syncs {
+		from := synced{fmt.Sprintf("PoolSync %s/%s of cluster %s applies", sync.Namespace, sync.Name, cluster.Name), sync.ReadsFrom(), sync.Spec.Path}
+		if absent, is := f.absent(dir, from); is {
+			cluster.Elsewhere[poolSyncNamed(&sync)] = absent
+			delete(cluster.Unserved, sync.Namespace+"/"+sync.Name)
 			continue
 		}
-		if err := elsewhere(err, cluster.Elsewhere, f.String()); err != nil {
+		rendered, err := renderSynced(dir, from, func() ([]fleet.Rendered, error) {
+			return fleet.BuildFetched(ctx, dir, sync.Spec.Path, sync.Spec.SourceRef, cluster.Variables[sync.Namespace+"/"+sync.Name])
+		})
+		if err != nil {
 			return err
 		}
-		if err == nil {
+		cluster.Syncs = append(cluster.Syncs, sync)
+		cluster.Git = known(cluster.Git, rendered)
+	}
+	var hidden []string
+	for i := range foreign {
+		each := &foreign[i]
+		from := synced{fmt.Sprintf("%s of cluster %s applies", each, cluster.Name), each.Repository, each.Path}
+		if absent, is := f.absent(dir, from); is {
+			cluster.Elsewhere[each.String()] = absent
+			continue
+		}
+		rendered, err := renderSynced(dir, from, func() ([]fleet.Rendered, error) {
+			return each.Build(ctx, dir, cluster.Variables[each.String()])
+		})
+		switch {
+		case errors.Is(err, fleet.ErrUnrendered):
+			hidden = append(hidden, err.Error())
+		case err != nil:
+			return err
+		default:
 			cluster.Git = known(cluster.Git, rendered)
 		}
+		cluster.Foreign = append(cluster.Foreign, *each)
 	}
 	if len(hidden) > 0 {
 		cluster.Git, cluster.Hidden = nil, append(slices.Clone(cluster.Hidden), hidden...)
@@ -235,67 +240,18 @@ func readGit(ctx context.Context, cluster *fleet.ClusterSurface, found *finder) 
 
 // synced is what somebody takes of a repository.
 type synced struct {
-	// who takes it, and verb says what for, for people.
-	who, verb string
-	// repository for people, and its address where that is known.
-	repository, address, path string
+	// who takes it, as the end of "what …".
+	who, repository, path string
 }
 
-// finder renders what is taken of a repository.
-type finder struct {
-	tree gitTree
-	// here counts what was found in it; lost is the first that was not.
-	here int
-	lost *elsewhereError
-}
-
-// elsewhereError is of what is taken of another repository.
-type elsewhereError struct {
-	synced
-}
-
-func (e *elsewhereError) Error() string {
-	return e.missing() + ": run this in a clone of that one, or name one with --repo PATH"
-}
-
-// note is what is said where the rest is compared.
-func (e *elsewhereError) note() string {
-	return e.missing() + ", and was not compared: run this in a clone of that one as well"
-}
-
-func (s *synced) missing() string {
-	return fmt.Sprintf("what %s %s, %s of %s, is not in this repository", s.who, s.verb, s.path, s.repository)
-}
-
-// elsewhere notes what is of another repository, in place of an error.
-func elsewhere(err error, notes map[string]string, name string) error {
-	var other *elsewhereError
-	if !errors.As(err, &other) {
-		return err
+// renderSynced renders what somebody takes of a directory.
+func renderSynced(dir string, s synced, render func() ([]fleet.Rendered, error)) ([]fleet.Rendered, error) {
+	if notThere(dir, s.path) {
+		return nil, fmt.Errorf("what %s, %s of %s, is not in what is compared: add the path, or have another one applied; to compare another revision, name a clone that has it with --repo PATH", s.who, s.path, s.repository)
 	}
-	notes[name] = other.note()
-	return nil
-}
-
-// render renders what somebody takes. An elsewhereError says that it is of another
-// repository: its address is another one's or, where that is not known, its path is not
-// there.
-func (f *finder) render(s synced, render func() ([]fleet.Rendered, error)) ([]fleet.Rendered, error) {
-	_, err := os.Stat(filepath.Join(f.tree.dir, filepath.FromSlash(s.path)))
-	missing, other := errors.Is(err, fs.ErrNotExist), &elsewhereError{synced: s}
-	switch {
-	case !fleet.MayBeOf(f.tree.remotes, s.address), missing && s.address == "":
-		if f.lost == nil {
-			f.lost = other
-		}
-		return nil, other
-	case missing:
-		return nil, errors.New(other.Error()) // and nobody goes on without it
-	}
-	f.here++
 	rendered, err := render()
 	if err != nil && !errors.Is(err, fleet.ErrUnrendered) {
-		err = fmt.Errorf("build what %s %s: %w", s.who, s.verb, err)
+		err = fmt.Errorf("build what %s: %w", s.who, err)
 	}
 	return rendered, err
 }
@@ -312,7 +268,7 @@ func readHub(ctx context.Context, hub *hubclient.Client) (*fleet.HubSurface, err
 	return surface, nil
 }
 
-func readCluster(ctx context.Context, cluster reachedCluster, newest commit) (fleet.ClusterSurface, error) {
+func readCluster(ctx context.Context, cluster reachedCluster) (fleet.ClusterSurface, error) {
 	surface := fleet.ClusterSurface{Name: cluster.name}
 	in := client.InNamespace(cluster.namespace)
 	var syncs v1alpha1.PoolSyncList
@@ -324,7 +280,6 @@ func readCluster(ctx context.Context, cluster reachedCluster, newest commit) (fl
 		return surface, fmt.Errorf("list the PoolSyncs of cluster %s: %w", cluster.name, err)
 	}
 	surface.Syncs = syncs.Items
-	surface.Unserved = unserved(ctx, cluster, syncs.Items, newest)
 	live := &unstructured.UnstructuredList{}
 	live.SetGroupVersionKind(v1alpha1.GroupVersion.WithKind(v1alpha1.ExecutorPoolKind + "List"))
 	if err := cluster.client.List(ctx, live, in); err != nil {
@@ -336,7 +291,18 @@ func readCluster(ctx context.Context, cluster reachedCluster, newest commit) (fl
 		return surface, err
 	}
 	surface.Hidden = append(surface.Hidden, hidden...)
-	return surface, readVariablesOf(ctx, cluster, &surface)
+	return surface, nil
+}
+
+// unrendered says which of them change what they apply in a way that is not known, so
+// that what Git wants of the cluster is not known.
+func unrendered(foreign []fleet.ForeignSync) (hidden []string) {
+	for i := range foreign {
+		if f := &foreign[i]; len(f.Unrendered) > 0 {
+			hidden = append(hidden, fmt.Sprintf("%s changes what %s renders by its spec.%s", f, f.Path, strings.Join(f.Unrendered, ", spec.")))
+		}
+	}
+	return hidden
 }
 
 // readVariablesOf reads what the surface's PoolSyncs, and what else applies its pools,

@@ -38,8 +38,8 @@ func TestDriftOfOneOfSeveralRepositories(t *testing.T) {
 		t.Errorf("exit code %d: %s%s", got.code, got.stdout, got.stderr)
 	}
 	for _, note := range []string{
-		"note: what PoolSync cloop-fleet/src of cluster eu applies, ./clusters/eu of https://git.example.com/two.git, is not in this repository, and was not compared: run this in a clone of that one as well\n",
-		"note: what hub sync two defines, hub of https://git.example.com/two.git, is not in this repository, and was not compared",
+		"note: PoolSync cloop-fleet/src of cluster eu applies ./clusters/eu of another repository, https://git.example.com/two.git, so what it has there was not compared with Git\n",
+		"note: sync two of the hub applies hub of another repository, https://git.example.com/two.git, so what it has there was not compared with Git\n",
 	} {
 		if !strings.Contains(got.stdout, note) {
 			t.Errorf("it does not say %q: %s", note, got.stdout)
@@ -53,14 +53,14 @@ func TestDriftOfOneOfSeveralRepositories(t *testing.T) {
 	// A path that is not here says it of a source whose address nobody knows.
 	cluster.pools[0] = liveGPU(4)
 	cluster.syncs[1].Spec.Source, cluster.syncs[1].Spec.SourceRef, cluster.syncs[1].Spec.Path = v1alpha1.PoolSyncSource{}, &v1alpha1.SourceReference{Kind: v1alpha1.SourceGitRepository, Name: "two"}, "./elsewhere"
-	if got := cloop(t, "fleet", "drift", "--cluster", "eu"); got.code != 0 || !strings.Contains(got.stdout, "./elsewhere of GitRepository cloop-fleet/two, is not in this repository, and was not compared") {
+	if got := cloop(t, "fleet", "drift", "--cluster", "eu"); got.code != 0 || !strings.Contains(got.stdout, "applies ./elsewhere of GitRepository cloop-fleet/two, which is not in this repository, so what it has there was not compared") {
 		t.Errorf("of a source of Flux: exit code %d: %s%s", got.code, got.stdout, got.stderr)
 	}
 
 	// In a clone of neither there is nothing to compare.
 	gitIn(t, dir, "remote", "set-url", "origin", "https://git.example.com/three.git")
 	gitIn(t, dir, "config", "url."+bare+".insteadOf", "https://git.example.com/three.git")
-	if got := cloop(t, "fleet", "drift", "--cluster", "eu", "--repo", filepath.Clean(dir)); got.code != 2 || !strings.Contains(got.stderr, "is not in this repository: run this in a clone of that one, or name one with --repo PATH") {
+	if got := cloop(t, "fleet", "drift", "--cluster", "eu", "--repo", filepath.Clean(dir)); got.code != 2 || !strings.Contains(got.stderr, "is of this repository: run this in a clone of one that the notes name, or name one with --repo PATH") {
 		t.Errorf("in another clone: exit code %d: %s%s", got.code, got.stdout, got.stderr)
 	}
 }

@@ -3,7 +3,6 @@ package cli
 import (
 	"context"
 	"fmt"
-	"strings"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -14,8 +13,7 @@ import (
 )
 
 // foreignSyncs reads what applies pools in place of a PoolSync, as the pools name it.
-// hidden says what may not be read, or is changed in a way that is not known, so that what Git wants of the
-// cluster is not known.
+// hidden says what may not be read, so that what Git wants of the cluster is not known.
 func foreignSyncs(ctx context.Context, cluster reachedCluster, pools []unstructured.Unstructured) (found []fleet.ForeignSync, hidden []string, err error) {
 	asked := map[fleet.ForeignReference]bool{}
 	for i := range pools {
@@ -39,9 +37,6 @@ func foreignSyncs(ctx context.Context, cluster reachedCluster, pools []unstructu
 			return nil, nil, fmt.Errorf("read %s of cluster %s: %w", reference, cluster.name, err)
 		}
 		sync := fleet.ForeignSyncOf(object)
-		if len(sync.Unrendered) > 0 {
-			hidden = append(hidden, fmt.Sprintf("%s changes what %s renders by its spec.%s", sync, sync.Path, strings.Join(sync.Unrendered, ", spec.")))
-		}
 		found = append(found, sync)
 	}
 	return found, hidden, nil

@@ -61,9 +61,10 @@ func TestDriftInAnotherRepositoryNamesTheOne(t *testing.T) {
 		t.Fatal(err)
 	}
 	got := cloop(t, "fleet", "drift")
-	want := "what PoolSync cloop-fleet/fleet of cluster eu applies, ./clusters/eu of https://git.example.com/fleet.git, is not in this repository: run this in a clone of that one, or name one with --repo PATH"
-	if got.code != 2 || !strings.Contains(got.stderr, want) {
-		t.Errorf("exit code %d: %s", got.code, got.stderr)
+	note := "note: PoolSync cloop-fleet/fleet of cluster eu applies ./clusters/eu of https://git.example.com/fleet.git, which is not in this repository"
+	want := "nothing that the hub and the clusters follow is of this repository: run this in a clone of one that the notes name, or name one with --repo PATH"
+	if got.code != 2 || !strings.Contains(got.stdout, note) || !strings.Contains(got.stderr, want) {
+		t.Errorf("exit code %d: %s%s", got.code, got.stdout, got.stderr)
 	}
 	empty := t.TempDir()
 	gitIn(t, empty, "init", "--quiet")

@@ -29,6 +29,9 @@ type standing struct {
 	// upstream names the remote and its branch, such as origin/main; empty where
 	// there is none, and nothing else is known then.
 	upstream string
+	// tip is the commit that the upstream's branch is at, which may not be here; empty
+	// where the remote could not be asked or has none.
+	tip string
 	// published is the newest commit of head's history that the upstream has;
 	// empty where they share none or that is not known.
 	published string
@@ -90,6 +93,7 @@ func standingOf(ctx context.Context, root string) (standing, error) {
 		fetched = ""
 	}
 	tip, err := tipOf(ctx, root, remote, branch)
+	s.tip = tip
 	if err != nil {
 		s.unasked, tip = err, fetched
 	}
@@ -97,13 +101,15 @@ func standingOf(ctx context.Context, root string) (standing, error) {
 	return s, ctx.Err()
 }
 
-// addressesOf are those of a clone's remotes; nil where it has none.
+// addressesOf are those of a clone's remotes, as they are written and as url.*.insteadOf
+// has them; nil where it has none.
 func addressesOf(ctx context.Context, root string) (addresses []string) {
 	// Git fails where there is none.
 	text, _ := git(ctx, root, "config", "--get-regexp", `^remote\..*\.url$`)
-	for line := range strings.Lines(text) {
-		if _, address, ok := strings.Cut(strings.TrimSpace(line), " "); ok {
-			addresses = append(addresses, address)
+	used, _ := git(ctx, root, "remote", "--verbose")
+	for line := range strings.Lines(text + "\n" + used) {
+		if fields := strings.Fields(line); len(fields) > 1 {
+			addresses = append(addresses, fields[1])
 		}
 	}
 	return addresses

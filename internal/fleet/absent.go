@@ -5,7 +5,6 @@ import (
 	"net/url"
 	"path"
 	"regexp"
-	"slices"
 	"strings"
 
 	gitconfig "github.com/go-git/go-git/v5/plumbing/format/config"
@@ -139,19 +138,6 @@ func RemotesOf(config *gitconfig.Config) map[string]bool {
 		}
 	}
 	return found
-}
-
-// MayBeOf says whether a repository may be the one that a clone with such remotes is of:
-// it is called as one of them, whatever the address, since a mirror mostly is. Without an
-// address, and where the clone is of a directory, nobody can tell.
-func MayBeOf(remotes []string, address string) bool {
-	if address == "" || len(remotes) == 0 {
-		return true
-	}
-	return slices.ContainsFunc(remotes, func(remote string) bool {
-		of := RepositoryOf(remote)
-		return strings.HasPrefix(of, "/") || path.Base(of) == path.Base(RepositoryOf(address))
-	})
 }
 
 // shortAddress is a repository as ssh has it: USER@HOST:PATH.

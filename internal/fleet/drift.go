@@ -49,8 +49,9 @@ type ClusterSurface struct {
 	// Unserved: namespace and name of a PoolSync, with a slash → why nobody acts
 	// on it; those that somebody acts on are not there.
 	Unserved map[string]string
-	// Elsewhere: namespace and name of a PoolSync, with a slash, or what Foreign is for
-	// people → that it reads another repository, whose files Git has not.
+	// Elsewhere: "PoolSync NAMESPACE/NAME", or a ForeignReference → what it applies of
+	// another repository. It is neither of Syncs nor of Foreign, and what it applies is
+	// not compared with Git.
 	Elsewhere map[string]string
 }
 
@@ -62,8 +63,8 @@ type HubSurface struct {
 	Git   []Rendered
 	Pools []hubv1.Pool
 	Syncs []hubv1.Sync
-	// Elsewhere: name of a sync → that it reads another repository, whose files Git has
-	// not.
+	// Elsewhere: name of a sync → what it applies of another repository. It is none of
+	// Syncs, and its pools are not compared with Git.
 	Elsewhere map[string]string
 }
 
@@ -96,6 +97,9 @@ type DriftReport struct {
 	// Hidden says that something could not be compared because it may not be read:
 	// without a difference the surfaces may differ all the same.
 	Hidden bool `json:"hidden,omitempty"`
+	// Elsewhere says that all that hub and clusters follow is of other repositories, so
+	// that nothing was compared with what Git wants.
+	Elsewhere bool `json:"elsewhere,omitempty"`
 }
 
 // PoolDrift is one hub pool, in one cluster or at the hub.
@@ -201,6 +205,7 @@ func Drift(in DriftInput) *DriftReport {
 		d.cluster(&in.Clusters[i])
 	}
 	d.bothEdited()
+	d.report.Elsewhere = in.elsewhere()
 	slices.SortStableFunc(d.report.Pools, func(a, b PoolDrift) int {
 		return cmp.Or(cmp.Compare(a.Pool, b.Pool), cmp.Compare(a.Cluster, b.Cluster))
 	})
@@ -218,6 +223,32 @@ func Drift(in DriftInput) *DriftReport {
 		})
 	}
 	return d.report
+}
+
+// elsewhere says whether Git was left out because other repositories are followed, and
+// this one by nobody.
+func (in *DriftInput) elsewhere() (others bool) {
+	if in.Hub != nil {
+		if in.Hub.Git != nil {
+			return false
+		}
+		others = len(in.Hub.Elsewhere) > 0
+	}
+	for i := range in.Clusters {
+		if in.Clusters[i].Git != nil {
+			return false
+		}
+		others = others || len(in.Clusters[i].Elsewhere) > 0
+	}
+	return others
+}
+
+// leftOut notes what follows another repository; kind is what each is, where its name
+// does not say so.
+func (d *drift) leftOut(kind, where string, elsewhere map[string]string) {
+	for _, name := range slices.Sorted(maps.Keys(elsewhere)) {
+		d.note("%s%s of %s applies %s, so what it has there was not compared with Git", kind, name, where, secret.Redact(elsewhere[name]))
+	}
 }
 
 // drift gathers a report.
@@ -281,8 +312,9 @@ func (d *drift) add(pool, cluster string, fields ...FieldDrift) {
 func (d *drift) hub() {
 	hub := d.in.Hub
 	d.index()
-	for _, name := range slices.Sorted(maps.Keys(hub.Elsewhere)) {
-		d.note("%s", hub.Elsewhere[name])
+	d.leftOut("sync ", "the hub", hub.Elsewhere)
+	if hub.Git == nil && len(hub.Elsewhere) > 0 && len(hub.Syncs) == 0 {
+		return
 	}
 	if hub.Git == nil {
 		d.note("what Git wants of the hub is not known, so Git and hub were not compared")
@@ -391,7 +423,7 @@ func (h *HubSurface) cause(have *hubv1.Pool) string {
 	cause := v1alpha1.DriftCommitNotApplied
 	for i := range h.Syncs {
 		sync := &h.Syncs[i]
-		if have != nil && have.Source != nil && have.Source.Sync != sync.Name || h.Elsewhere[sync.Name] != "" {
+		if have != nil && have.Source != nil && have.Source.Sync != sync.Name {
 			continue
 		}
 		switch {

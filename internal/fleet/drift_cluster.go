@@ -24,12 +24,12 @@ func (d *drift) cluster(c *ClusterSurface) {
 	case len(c.Hidden) > 0:
 		d.report.Hidden = true
 		d.note("what Git wants of cluster %s is not known, so Git and cluster were not compared: %s", c.Name, strings.Join(c.Hidden, "; "))
+	case c.Git == nil && len(c.Elsewhere) > 0 && len(c.Syncs)+len(c.Foreign) == 0:
+		// What is left out is all there is.
 	case c.Git == nil:
 		d.note("what Git wants of cluster %s is not known, so Git and cluster were not compared", c.Name)
 	}
-	for _, name := range slices.Sorted(maps.Keys(c.Elsewhere)) {
-		d.note("%s", c.Elsewhere[name])
-	}
+	d.leftOut("", "cluster "+c.Name, c.Elsewhere)
 	for _, name := range slices.Sorted(maps.Keys(c.Unserved)) {
 		d.note("PoolSync %s of cluster %s: %s", name, c.Name, c.Unserved[name])
 	}
@@ -45,12 +45,15 @@ func (d *drift) cluster(c *ClusterSurface) {
 	for i := range c.Live {
 		have := &c.Live[i]
 		live[identity(have)] = true
+		want := wanted[identity(have)]
+		if want == nil && d.in.Hub == nil && c.ofElsewhere(have) {
+			continue // there is nothing to hold it against
+		}
 		entry := d.pool(HubPoolName(have), c.Name)
 		if foreign := c.foreignOf(have); foreign != nil {
 			entry.AppliedBy, entry.Revision = foreign.String(), foreign.LastAppliedRevision
 		}
-		want := wanted[identity(have)]
-		if c.Git != nil {
+		if c.Git != nil && (want != nil || !c.ofElsewhere(have)) {
 			d.executorPool(c, want, have)
 		}
 		if d.in.Hub != nil {
@@ -71,6 +74,16 @@ func (d *drift) cluster(c *ClusterSurface) {
 	}
 }
 
+// ofElsewhere says whether an object is applied from another repository.
+func (c *ClusterSurface) ofElsewhere(obj *unstructured.Unstructured) bool {
+	labels := obj.GetLabels()
+	if name := labels[v1alpha1.LabelPoolSyncName]; name != "" {
+		return c.Elsewhere[v1alpha1.PoolSyncKind+" "+labels[v1alpha1.LabelPoolSyncNamespace]+"/"+name] != ""
+	}
+	reference, foreign := AppliedBy(obj)
+	return foreign && c.Elsewhere[reference.String()] != ""
+}
+
 func clusterField(obj *unstructured.Unstructured) FieldDrift {
 	return FieldDrift{Surface: SurfaceGitCluster, Kind: v1alpha1.ExecutorPoolKind, Namespace: obj.GetNamespace(), Name: obj.GetName()}
 }
@@ -80,9 +93,6 @@ func (d *drift) executorPool(c *ClusterSurface, want, have *unstructured.Unstruc
 	sync := c.syncOf(have)
 	leaving := have.GetDeletionTimestamp()
 	if want == nil {
-		if c.isElsewhere(have, sync) {
-			return
-		}
 		if _, foreign := AppliedBy(have); !foreign && have.GetLabels()[v1alpha1.LabelPoolSyncName] == "" {
 			d.note("%s in cluster %s is not in Git", describe(have), c.Name)
 			return
@@ -164,30 +174,10 @@ func (c *ClusterSurface) syncOf(obj *unstructured.Unstructured) *v1alpha1.PoolSy
 	if _, foreign := AppliedBy(obj); foreign {
 		return nil
 	}
-	if labels[v1alpha1.LabelPoolSyncName] != "" {
-		return nil
+	if len(c.Syncs) == 1 && labels[v1alpha1.LabelPoolSyncName] == "" {
+		return &c.Syncs[0]
 	}
-	var only *v1alpha1.PoolSync
-	for i := range c.Syncs {
-		sync := &c.Syncs[i]
-		switch {
-		case c.Elsewhere[sync.Namespace+"/"+sync.Name] != "":
-		case only != nil:
-			return nil
-		default:
-			only = sync
-		}
-	}
-	return only
-}
-
-// isElsewhere says whether what applies an object reads another repository.
-func (c *ClusterSurface) isElsewhere(obj *unstructured.Unstructured, sync *v1alpha1.PoolSync) bool {
-	if sync != nil && c.Elsewhere[sync.Namespace+"/"+sync.Name] != "" {
-		return true
-	}
-	foreign := c.foreignOf(obj)
-	return sync == nil && foreign != nil && c.Elsewhere[foreign.String()] != ""
+	return nil
 }
 
 // ignoredBy are the pointers that a PoolSync does not compare on an object.

@@ -4,7 +4,6 @@ import (
 	"context"
 	"path"
 	"slices"
-	"strings"
 	"time"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -14,55 +13,27 @@ import (
 	"cloop.dev/cloop/internal/fleet"
 )
 
-// clone is the repository that was compared.
-type clone struct {
-	dir string
-	// remotes: see fleet.RepositoryOf.
-	remotes map[string]bool
+// cloneOf is the repository that was compared, to be asked later.
+func cloneOf(dir string, remotes map[string]bool) *fleet.Clone {
+	return &fleet.Clone{Remotes: remotes, Has: func(commit string) bool {
+		r, err := openRepository(dir)
+		if err != nil {
+			return false
+		}
+		defer r.close()
+		return r.hasCommit(context.Background(), commit)
+	}}
 }
-
-// has says whether a commit is in the clone.
-func (c *clone) has(ctx context.Context, commit string) bool {
-	if !wholeName.MatchString(commit) {
-		return false
-	}
-	r, err := openRepository(c.dir)
-	if err != nil {
-		return false
-	}
-	defer r.close()
-	return r.hasCommit(ctx, commit)
-}
-
-// whose repository a PoolSync follows.
-type whose int
-
-const (
-	sameRepository whose = iota
-	otherRepository
-	unknownRepository
-)
 
 // follows says whose repository a PoolSync of a cluster follows that applies an
 // overlay's path. A source of Flux is taken for ours, and so is a PoolSync of which
 // the repository says the same.
-func (r *Report) follows(sync *v1alpha1.PoolSync, overlay *Overlay) whose {
+func (r *Report) follows(sync *v1alpha1.PoolSync, overlay *Overlay) fleet.Whose {
 	address := sync.Spec.Source.Git.URL
-	_, commit, found := strings.Cut(sync.Status.LastAppliedRevision, ":")
-	if !found {
-		commit = sync.Status.LastAppliedRevision
+	if address == "" || slices.Contains(overlay.appliers, v1alpha1.PoolSyncKind+" "+qualified(sync.Namespace, sync.Name)) {
+		return fleet.SameRepository
 	}
-	switch {
-	case address == "" || r.clone != nil && r.clone.has(context.Background(), commit):
-		return sameRepository
-	case r.clone != nil && r.clone.remotes[fleet.RepositoryOf(address)]:
-		return sameRepository
-	case slices.Contains(overlay.appliers, v1alpha1.PoolSyncKind+" "+qualified(sync.Namespace, sync.Name)):
-		return sameRepository
-	case r.clone == nil || len(r.clone.remotes) == 0:
-		return unknownRepository
-	}
-	return otherRepository
+	return r.clone.Whose(address, sync.Status.LastAppliedRevision, sync.Status.LastAttemptedRevision)
 }
 
 // appliedBy says whether and by whom an overlay is applied in a cluster.
@@ -90,14 +61,14 @@ func (l *lives) appliedIn(cluster *LiveCluster, overlay *Overlay, o *Object) app
 			continue
 		}
 		switch l.report.follows(by.sync, overlay) {
-		case otherRepository:
+		case fleet.OtherRepository:
 			l.report.note("%s applies %s of another repository, %s, so it has no part in this", by.name(), by.sync.Spec.Path, by.sync.Spec.Source.Git.URL)
 			elsewhere = true
 			continue
-		case unknownRepository:
-			l.report.note("this clone has no remote, so whether the clusters' PoolSyncs follow this repository is not known")
+		case fleet.UnknownRepository:
+			l.report.note("this clone has no remote at a server, so whether the clusters' PoolSyncs follow this repository is not known")
 			by.exact = false
-		case sameRepository:
+		case fleet.SameRepository:
 		}
 		return l.doneBy(by)
 	}

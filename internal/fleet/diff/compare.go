@@ -49,7 +49,7 @@ func Compare(ctx context.Context, o Options) (*Report, error) {
 	c := &comparison{
 		options: o, base: base.tree, head: work, extract: base.out, same: map[string]bool{}, missing: base.repo.absent,
 		report: &Report{Base: Revision{Name: secret.Redact(o.Base), Commit: base.commit}, Overlays: []Overlay{}, Notes: base.repo.notes(),
-			clone: &clone{dir: o.Dir, remotes: fleet.RemotesOf(base.repo.settings)}},
+			clone: cloneOf(o.Dir, fleet.RemotesOf(base.repo.settings))},
 	}
 	return c.report, c.run(ctx, base.Dir)
 }

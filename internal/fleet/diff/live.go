@@ -28,6 +28,10 @@ func (r *Report) AddImpact(live Live) {
 		}
 	})
 	for i := range live.Clusters {
+		for j := range live.Clusters[i].Syncs {
+			sync := &live.Clusters[i].Syncs[j]
+			r.clone.Learn(sync.Spec.Source.Git.URL, sync.Status.LastAppliedRevision, sync.Status.LastAttemptedRevision)
+		}
 		l.members(&live.Clusters[i])
 	}
 	r.objects(func(overlay *Overlay, o *Object) {

@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"cloop.dev/cloop/internal/count"
+	"cloop.dev/cloop/internal/fleet"
 	"cloop.dev/cloop/internal/secret"
 	"cloop.dev/cloop/schemas"
 )
@@ -62,7 +63,7 @@ type Report struct {
 	Notes []string `json:"notes,omitempty"`
 
 	// clone is where it was made; nil: not known.
-	clone *clone
+	clone *fleet.Clone
 }
 
 // Revision is what the work tree is compared with.
