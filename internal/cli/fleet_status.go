@@ -18,6 +18,7 @@ import (
 	"cloop.dev/cloop/apis/hubv1"
 	"cloop.dev/cloop/apis/v1alpha1"
 	"cloop.dev/cloop/internal/fleet"
+	"cloop.dev/cloop/schemas"
 )
 
 // syncStatus is one sync of either surface: the hub's, a PoolSync, or what applies
@@ -40,7 +41,8 @@ type syncStatus struct {
 	// saw last.
 	LastAppliedRevision   string `json:"lastAppliedRevision,omitempty"`
 	LastAttemptedRevision string `json:"lastAttemptedRevision,omitempty"`
-	// Drift is how many fields differ from Git; corrected ones do not count.
+	// Drift is how many fields differ from Git, and on how many the ExecutorPools that a
+	// cluster's sync applies and their hub pools disagree; corrected ones do not count.
 	Drift int `json:"drift"`
 	// DriftUnknown says that nobody knows whether more does: what Git says now is not
 	// known or not applied, or nobody looks.
@@ -71,8 +73,10 @@ func (a *app) newFleetStatusCommand() *cobra.Command {
 		Long: `Show every sync of the hub and every PoolSync of the clusters, and the
 Kustomizations of Flux and Applications of Argo CD that ExecutorPools name as
 what applies them: which revision each has applied, and what is wrong where one
-has not. DRIFT is how many fields differ from Git, and ? where nobody knows: what
-Git says now cannot be read or is not applied, or nobody looks.
+has not. DRIFT counts the fields that differ from Git and, where the account may
+list the ExecutorPools, on which one and its hub pool disagree: fleet drift shows
+each. It is ? where nobody knows: what Git says now cannot be read or is not
+applied, or nobody looks.
 
 Exit code 0: all are ready and nothing drifts; 1: not so; 2: it could not be
 found out.`,
@@ -121,13 +125,18 @@ func readStatus(ctx context.Context, found surfaces) (fleetStatus, error) {
 			item.Unserved = away[item.Name]
 			status.Items = append(status.Items, item)
 		}
-		foreign, _, err := foreignOf(ctx, cluster)
+		pools, err := executorPoolsOf(ctx, cluster)
+		if err != nil {
+			return status, err
+		}
+		foreign, _, err := foreignSyncs(ctx, cluster, pools)
 		if err != nil {
 			return status, err
 		}
 		for i := range foreign {
 			status.Items = append(status.Items, foreignStatus(cluster.name, &foreign[i]))
 		}
+		status.addPools(cluster.name, pools)
 	}
 	for _, item := range status.Items {
 		if item.Ready != string(metav1.ConditionTrue) || item.Drift > 0 || item.Unserved != "" {
@@ -137,19 +146,73 @@ func readStatus(ctx context.Context, found surfaces) (fleetStatus, error) {
 	return status, nil
 }
 
+// addPools adds how the ExecutorPools of a cluster differ from the hub to what applies
+// them; those that nothing applies that is shown are shown themselves.
+func (s *fleetStatus) addPools(cluster string, pools []unstructured.Unstructured) {
+	surface, at := "cluster "+cluster, map[string]int{}
+	for i, item := range s.Items {
+		if item.Surface == surface {
+			at[item.Name] = i
+		}
+	}
+	for i := range pools {
+		pool, err := schemas.As[v1alpha1.ExecutorPool](&pools[i])
+		if err != nil {
+			continue // whoever applies it has said so
+		}
+		differ := notCorrected(pool.Status.Drift)
+		if differ == 0 {
+			continue
+		}
+		name := pool.Labels[v1alpha1.LabelPoolSyncNamespace] + "/" + pool.Labels[v1alpha1.LabelPoolSyncName]
+		if reference, foreign := fleet.AppliedBy(&pools[i]); foreign {
+			name = reference.String()
+		}
+		if shown, is := at[name]; is {
+			s.Items[shown].Drift += differ
+			continue
+		}
+		item := syncStatus{Surface: surface, Name: v1alpha1.ExecutorPoolKind + " " + pool.Namespace + "/" + pool.Name,
+			Ready: string(metav1.ConditionUnknown), Drift: differ, Message: "nothing that is shown applies it"}
+		if ready := meta.FindStatusCondition(pool.Status.Conditions, v1alpha1.ConditionReady); ready != nil && ready.ObservedGeneration == pool.Generation {
+			item.Ready, item.Reason = string(ready.Status), ready.Reason
+		}
+		s.Items = append(s.Items, item)
+	}
+}
+
+// notCorrected counts what differs still.
+func notCorrected(drift []v1alpha1.DriftEntry) (differ int) {
+	for i := range drift {
+		if drift[i].Corrected == nil {
+			differ++
+		}
+	}
+	return differ
+}
+
 // foreignOf is what applies the pools of a cluster in place of a PoolSync, as far as the
 // account may read it; hidden as foreignSyncs has it.
 func foreignOf(ctx context.Context, cluster reachedCluster) (found []fleet.ForeignSync, hidden []string, err error) {
+	pools, err := executorPoolsOf(ctx, cluster)
+	if err != nil {
+		return nil, nil, err
+	}
+	return foreignSyncs(ctx, cluster, pools)
+}
+
+// executorPoolsOf are those of a cluster; none where the account may not list them.
+func executorPoolsOf(ctx context.Context, cluster reachedCluster) ([]unstructured.Unstructured, error) {
 	pools := &unstructured.UnstructuredList{}
 	pools.SetGroupVersionKind(v1alpha1.GroupVersion.WithKind(v1alpha1.ExecutorPoolKind + "List"))
-	err = cluster.client.List(ctx, pools, client.InNamespace(cluster.namespace))
+	err := cluster.client.List(ctx, pools, client.InNamespace(cluster.namespace))
 	if apierrors.IsForbidden(err) {
-		return nil, nil, nil
+		return nil, nil
 	}
 	if err != nil {
-		return nil, nil, fmt.Errorf("list the ExecutorPools of cluster %s: %w", cluster.name, err)
+		return nil, fmt.Errorf("list the ExecutorPools of cluster %s: %w", cluster.name, err)
 	}
-	return foreignSyncs(ctx, cluster, pools.Items)
+	return pools.Items, nil
 }
 
 func foreignStatus(cluster string, f *fleet.ForeignSync) syncStatus {
@@ -192,11 +255,7 @@ func poolSyncStatus(cluster string, sync v1alpha1.PoolSync) syncStatus {
 			status.Message = strings.TrimSuffix(status.Suspension+"; before that: "+status.Message, "; before that: ")
 		}
 	}
-	for _, entry := range sync.Status.Drift {
-		if entry.Corrected == nil {
-			status.Drift++
-		}
-	}
+	status.Drift = notCorrected(sync.Status.Drift)
 	drifted := meta.FindStatusCondition(sync.Status.Conditions, v1alpha1.ConditionDrifted)
 	status.DriftUnknown = drifted != nil && drifted.Status == metav1.ConditionUnknown
 	return status

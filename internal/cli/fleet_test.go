@@ -349,6 +349,26 @@ func TestFleetStatus(t *testing.T) {
 	}
 }
 
+// Where cluster and hub disagree, what applies the pool is not well either.
+func TestFleetStatusCountsWhereHubAndClusterDisagree(t *testing.T) {
+	noHub(t)
+	broken := []v1alpha1.DriftEntry{{Path: "/spec/maxRunners", Cause: v1alpha1.DriftRuleBroken}, {Path: "/spec/runnerLabels", Corrected: &metav1.Time{Time: time.Now()}}}
+	ofSync, ofFlux, ofNobody := liveGPU(9), besideFlux(9, strings.Repeat("ab", 20)), liveGPU(9)
+	ofSync.Labels = map[string]string{v1alpha1.LabelPoolSyncName: "fleet", v1alpha1.LabelPoolSyncNamespace: "cloop-fleet"}
+	ofNobody.Name = "hand"
+	cluster := &stubCluster{syncs: []v1alpha1.PoolSync{poolSync(metav1.ConditionTrue, "applied")}, objects: ofFlux.objects,
+		pools: []v1alpha1.ExecutorPool{ofSync, ofFlux.pools[0], ofNobody, liveGPU(1)}}
+	for i := range cluster.pools[:3] {
+		cluster.pools[i].Status.Drift = broken
+	}
+	cluster.serve(t)
+	cloop(t, "fleet", "status", "--cluster", "eu").want(t, 1, ""+
+		"SURFACE      NAME                              READY     APPLIED                  DRIFT   MESSAGE\n"+
+		"cluster eu   cloop-fleet/fleet                 True      main@sha1:abababababab   1       applied\n"+
+		"cluster eu   Kustomization flux-system/fleet   True      main@sha1:abababababab   1       applied\n"+
+		"cluster eu   ExecutorPool cloop-pools/hand     Unknown   -                        1       nothing that is shown applies it\n", unasked)
+}
+
 // What is not known is not counted, and a message of several lines is one.
 func TestFleetStatusClaimsNoMoreThanIsKnown(t *testing.T) {
 	noHub(t)
