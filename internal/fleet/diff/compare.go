@@ -102,6 +102,7 @@ func (c *comparison) run(ctx context.Context, scratch string) (err error) {
 		}
 	}
 	c.report.settleMoves(c.compared)
+	c.report.settleKept()
 	c.report.settleLoose()
 	return nil
 }
@@ -321,6 +322,9 @@ func (c *comparison) differ(of both) Overlay {
 		c.report.note("%s: %s", of.path, note)
 	}
 	out.Unchanged = len(out.Objects) == 0
+	if of.now.way.By == "" {
+		out.left = siteOf(of.was.way)
+	}
 	stays := false
 	if !out.Unchanged || of.from != "" {
 		out.Note, stays = of.note()

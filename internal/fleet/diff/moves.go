@@ -301,3 +301,28 @@ func (r *Report) settleMoves(moves []move) {
 		}
 	})
 }
+
+// settleKept keeps what an object has applied that is not in Git any more, and stays in the
+// cluster all the same: whoever applies it does not take it away.
+func (r *Report) settleKept() {
+	for kept := true; kept; {
+		kept = false
+		stays := map[string][]*Overlay{}
+		r.objects(func(overlay *Overlay, o *Object) {
+			if o.Change == Removed && o.stays {
+				stays[o.title()] = append(stays[o.title()], overlay)
+			}
+		})
+		for i := range r.Overlays {
+			overlay := &r.Overlays[i]
+			if !slices.ContainsFunc(stays[overlay.left.by], func(in *Overlay) bool { return inside(overlay.left.in, in.Path) }) {
+				continue
+			}
+			overlay.Note, overlay.left = overlay.left.by+" stays as it was applied last, and what it has applied", site{}
+			for j := range overlay.Objects {
+				overlay.Objects[j].stay()
+			}
+			kept = true
+		}
+	}
+}

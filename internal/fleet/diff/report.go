@@ -119,8 +119,9 @@ type Overlay struct {
 	Note string `json:"note,omitempty"`
 
 	// appliers names the objects of the repository that apply the path, in either
-	// revision.
+	// revision. left is what applied it in the base alone.
 	appliers []string
+	left     site
 }
 
 // Revisions that may fail to render.
