@@ -15,9 +15,10 @@ type Renderer struct {
 	b *builder
 	// given are the values that the repository does not have.
 	given *Variables
-	// roots: path → the root that Roots found there.
-	roots map[string]root
-	spent spent
+	// roots: path → the root that Roots found there, and adopted those of another revision.
+	roots   map[string]root
+	adopted map[string]bool
+	spent   spent
 }
 
 // NewRenderer opens a repository's directory. Variables are as Checking has
@@ -28,7 +29,7 @@ func NewRenderer(dir string, given *Variables) (*Renderer, error) {
 		return nil, pathError(dir, pathReason(err))
 	}
 	b.given = given
-	return &Renderer{b: b, given: given, roots: map[string]root{}}, nil
+	return &Renderer{b: b, given: given, roots: map[string]root{}, adopted: map[string]bool{}}, nil
 }
 
 // Track has only what Git tracks read. It comes before anything is rendered.
@@ -60,10 +61,13 @@ func (r *Renderer) Roots(ctx context.Context) ([]string, error) {
 func (r *Renderer) Adopt(other *Renderer) {
 	for path, at := range other.roots {
 		if _, known := r.roots[path]; !known && at.kustomization == "" {
-			r.roots[path] = at
+			r.roots[path], r.adopted[path] = at, true
 		}
 	}
 }
+
+// Adopted says whether a path is no root here, but a part of one or nothing: see Adopt.
+func (r *Renderer) Adopted(path string) bool { return r.adopted[path] }
 
 // Way is one way in which a path is applied.
 type Way struct {

@@ -170,8 +170,12 @@ func (c *comparison) movedAt(ctx context.Context, name string, before, after *[]
 		gone[site{m.by, m.was, m.from}], come[site{m.by, m.now, m.to}] = true, true
 	}
 	all := len(*before) + len(*after)
-	*before = slices.DeleteFunc(slices.Clone(*before), func(w fleet.Way) bool { return gone[siteOf(w)] })
-	*after = slices.DeleteFunc(slices.Clone(*after), func(w fleet.Way) bool { return come[siteOf(w)] })
+	// What is a part of another path in one revision is compared with that.
+	part := func(w fleet.Way) bool {
+		return (c.was.Adopted(name) || c.now.Adopted(name)) && w.Path != name && w.Path != "." && c.visited[w.Path]
+	}
+	*before = slices.DeleteFunc(slices.Clone(*before), func(w fleet.Way) bool { return gone[siteOf(w)] || part(w) })
+	*after = slices.DeleteFunc(slices.Clone(*after), func(w fleet.Way) bool { return come[siteOf(w)] || part(w) })
 	// What nobody of the repository applies is no other way beside one that moved.
 	return (told || len(*before)+len(*after) < all) && len(appliersOf(*before, *after)) == 0, nil
 }
