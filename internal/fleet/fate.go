@@ -20,7 +20,12 @@ type Fate struct {
 // Leaves says whether an object stays that is not rendered any more. What the hub reads
 // from Git is the hub's.
 func (f Fate) Leaves(obj *unstructured.Unstructured) bool {
-	return !HubReads(obj) && (!f.Prunes || f.heeds && Unpruned(obj))
+	return !HubReads(obj) && !f.Prunes || f.Spares(obj)
+}
+
+// Spares says whether an object stays because it says so, wherever else it would go.
+func (f Fate) Spares(obj *unstructured.Unstructured) bool {
+	return !HubReads(obj) && f.heeds && Unpruned(obj)
 }
 
 // fateBy is that of what an object applies.
@@ -28,7 +33,7 @@ func fateBy(obj *unstructured.Unstructured) Fate {
 	switch {
 	case isKind(obj, v1alpha1.PoolSyncKind):
 		prune, said, _ := unstructured.NestedBool(obj.Object, "spec", "prune")
-		return Fate{Prunes: prune || !said, Along: prune || !said}
+		return Fate{Prunes: prune || !said, Along: TakesAlong(obj)}
 	case isFlux(obj):
 		prune, _, _ := unstructured.NestedBool(obj.Object, "spec", "prune")
 		return Fate{Prunes: prune, Empties: prune, Along: TakesAlong(obj), heeds: true}

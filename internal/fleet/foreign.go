@@ -181,11 +181,17 @@ func AppliesPaths(obj *unstructured.Unstructured) bool {
 	return isFlux(obj) || obj.GroupVersionKind().Group == argoGroup && slices.Contains([]string{kindApplication, kindApplicationSet}, obj.GetKind())
 }
 
-// TakesAlong says whether what a Kustomization of Flux, an Application of Argo CD or the
-// Applications of an ApplicationSet have applied goes with it.
+// TakesAlong says whether what a PoolSync, a Kustomization of Flux, an Application of Argo CD
+// or the Applications of an ApplicationSet have applied goes with it.
 func TakesAlong(obj *unstructured.Unstructured) bool {
 	argo := obj.GroupVersionKind().Group == argoGroup
-	switch {
+	switch suspended, _, _ := unstructured.NestedBool(obj.Object, "spec", "suspend"); {
+	case isKind(obj, v1alpha1.PoolSyncKind):
+		prune, said, _ := unstructured.NestedBool(obj.Object, "spec", "prune")
+		return (prune || !said) && (!suspended || textAt(obj, "spec", "suspendUntil") != "")
+	case isFlux(obj) && suspended:
+		// Its finalizer deletes nothing then.
+		return false
 	case isFlux(obj):
 		// https://fluxcd.io/flux/components/kustomize/kustomizations/#deletion-policy
 		switch textAt(obj, "spec", "deletionPolicy") {

@@ -343,7 +343,10 @@ func (c *comparison) differ(of both) Overlay {
 
 // leaves says whether who applies a path lets an object be that it does not have any more.
 func (of both) leaves(o *Object) bool {
-	return of.now.way.By != "" && of.now.way.Fate.Leaves(o.before.Unstructured)
+	if of.now.way.By == "" {
+		return of.was.way.Fate.Spares(o.before.Unstructured)
+	}
+	return of.now.way.Fate.Leaves(o.before.Unstructured)
 }
 
 const fileGoes = "nothing of the repository applies it: whatever does may take away what it had"

@@ -53,6 +53,15 @@ func unpruned(applier string) string {
 	return strings.Replace(applier, "interval: 1m", "interval: 1m, prune: false", 1)
 }
 
+func suspended(applier string) string {
+	return strings.Replace(strings.Replace(applier, "interval: 1m", "interval: 1m, suspend: true", 1), "prune: true", "prune: true, suspend: true", 1)
+}
+
+// spared is a pool that whoever prunes is to leave alone.
+func spared(pool string) string {
+	return strings.Replace(pool, "metadata:\n", "metadata:\n  annotations: {kustomize.toolkit.fluxcd.io/prune: disabled}\n", 1)
+}
+
 // What an object applied goes, stays or comes as that object, and what becomes of it, has
 // it.
 func TestWhatBecomesOfWhatIsApplied(t *testing.T) {
@@ -72,6 +81,11 @@ func TestWhatBecomesOfWhatIsApplied(t *testing.T) {
 	app := byArgo("fleet", "source: "+sourceAt("pools"))
 	recursive := func(path string) string {
 		return byArgo("fleet", "source: {repoURL: https://git.example.com/fleet.git, path: "+path+", directory: {recurse: true}}")
+	}
+	versions := func(applier string) files {
+		return files{"v1/a.yaml": executorPool("a", "maxRunners: 3"), "v1/b.yaml": executorPool("b", "maxRunners: 3"), "v2/a.yaml": executorPool("a", "maxRunners: 4"),
+			"v3/a.yaml": executorPool("a", "maxRunners: 5"), "v3/c.yaml": executorPool("c", "maxRunners: 3"),
+			"clusters/eu/k.yaml": strings.Replace(applier, "./pools", "./v1", 1), "clusters/us/k.yaml": strings.Replace(applier, "./pools", "./v2", 1)}
 	}
 	below := files{"pools/k/b.yaml": executorPool("b", "maxRunners: 3"), "hub/b.yaml": hubPool("b", "maxRunners: 8")}
 	flux, sync := byFlux("./pools"), applies("./pools")
@@ -110,6 +124,14 @@ func TestWhatBecomesOfWhatIsApplied(t *testing.T) {
 		"an applier has another name":                  {pools(files{"boot/k.yaml": flux}), files{"boot/k.yaml": named("us", flux)}, "boot/k.yaml: fleet removed destructive; boot/k.yaml: us added neutral; pools: a added raise; pools: a removed destructive"},
 		"another applies a part":                       {pools(files{"boot/k.yaml": flux}, below), files{"boot/us.yaml": named("us", byFlux("./pools/k"))}, "boot/us.yaml: us added neutral; pools/k: b added raise"},
 		"an applier of an applier's file goes":         {pools(files{"apps/k.yaml": flux, "boot/k.yaml": named("apps", byFlux("./apps"))}), files{"boot/k.yaml": gone}, "apps: fleet removed destructive; boot/k.yaml: apps removed destructive"},
+		"a suspended PoolSync goes":                    {pools(files{"boot/k.yaml": suspended(sync)}), files{"boot/k.yaml": gone}, "boot: fleet removed neutral; pools: a removed neutral"},
+		"one that was suspended until a time goes":     {pools(files{"boot/k.yaml": strings.Replace(suspended(sync), "suspend: true", "suspend: true, suspendUntil: \"2026-01-01T00:00:00Z\"", 1)}), files{"boot/k.yaml": gone}, "boot: fleet removed destructive; pools: a removed destructive"},
+		"suspended, Flux goes":                         {pools(files{"boot/k.yaml": suspended(flux)}), files{"boot/k.yaml": gone}, "boot/k.yaml: fleet removed neutral; pools: a removed neutral"},
+		"Flux goes, and a pool says that it stays":     {pools(files{"boot/k.yaml": flux, "pools/b.yaml": spared(executorPool("b", "maxRunners: 3"))}), files{"boot/k.yaml": gone}, "boot/k.yaml: fleet removed destructive; pools: a removed destructive; pools: b removed neutral"},
+		"two clusters swap their paths":                {versions(flux), files{"clusters/eu/k.yaml": byFlux("./v2"), "clusters/us/k.yaml": byFlux("./v1")}, "clusters/eu/k.yaml: fleet changed neutral; clusters/us/k.yaml: fleet changed neutral; v1 to v2: a changed raise; v1 to v2: b removed destructive; v2 to v1: a changed lower; v2 to v1: b added raise"},
+		"one follows the other":                        {versions(flux), files{"clusters/eu/k.yaml": byFlux("./v2"), "clusters/us/k.yaml": byFlux("./v3")}, "clusters/eu/k.yaml: fleet changed neutral; clusters/us/k.yaml: fleet changed neutral; v1 to v2: a changed raise; v1 to v2: b removed destructive; v2 to v3: a changed raise; v2 to v3: c added raise"},
+		"one follows the other, which goes":            {versions(flux), files{"clusters/eu/k.yaml": byFlux("./v2"), "clusters/us/k.yaml": gone}, "clusters/eu/k.yaml: fleet changed neutral; clusters/us/k.yaml: fleet removed destructive; v1 to v2: a changed raise; v1 to v2: b removed destructive; v2: a removed destructive"},
+		"a new one where the other was":                {versions(sync), files{"clusters/eu/k.yaml": applies("./v3"), "clusters/jp/k.yaml": applies("./v1")}, "clusters/eu: fleet changed neutral; clusters/jp: fleet added raise; v1 to v3: a changed raise; v1 to v3: b removed destructive; v1 to v3: c added raise; v1: a added raise; v1: b added raise"},
 		"narrowed, Flux":                               {pools(files{"boot/k.yaml": flux}, below), files{"boot/k.yaml": byFlux("./pools/k")}, "boot/k.yaml: fleet changed neutral; pools to pools/k: a removed destructive"},
 		"narrowed, a PoolSync":                         {pools(files{"boot/k.yaml": sync}, below), files{"boot/k.yaml": applies("./pools/k")}, "boot: fleet changed neutral; pools to pools/k: a removed destructive"},
 		"narrowed, Argo CD":                            {pools(files{"boot/k.yaml": recursive("pools")}, below), files{"boot/k.yaml": recursive("pools/k")}, "boot/k.yaml: fleet changed neutral; pools to pools/k: a removed destructive"},

@@ -92,13 +92,12 @@ func hubPoolMeaning(o *Object) (Class, string) {
 }
 
 func poolSyncMeaning(o *Object) (Class, string) {
-	prunes := o.before != nil && prunes(o.before.Unstructured)
 	switch {
 	case o.Change == Added:
 		return Raise, "the cluster applies the path from then on"
 	case o.Change != Removed && o.Change != Renamed:
 		return Neutral, ""
-	case prunes:
+	case fleet.TakesAlong(o.before.Unstructured):
 		return Destructive, "what it has applied is pruned: pools are drained first"
 	}
 	return Neutral, "what it has applied stays, and nothing updates it"

@@ -22,29 +22,17 @@ type site struct{ by, in, path string }
 
 func siteOf(w fleet.Way) site { return site{w.By, w.In, w.Path} }
 
-// sites are those of one revision that the other does not have, by their object. One that
-// is only written in another place is the same, as far as there are as many.
+// sites are those of one revision that the other does not have, by their object.
 func sites(ways, others []fleet.Way) map[string][]site {
-	but := func(ways, others []fleet.Way) (found []site) {
-		known := map[site]bool{}
-		for _, way := range others {
-			known[siteOf(way)] = true
-		}
-		for _, way := range ways {
-			if at := siteOf(way); !known[at] && !strings.Contains(at.path, "{{") {
-				found, known[at] = append(found, at), true
-			}
-		}
-		return found
+	known := map[site]bool{}
+	for _, way := range others {
+		known[siteOf(way)] = true
 	}
-	here, left := but(ways, others), but(others, ways)
 	all := map[string][]site{}
-	for _, at := range here {
-		if same := slices.IndexFunc(left, func(s site) bool { return s.by == at.by && s.path == at.path }); same >= 0 {
-			left = slices.Delete(left, same, same+1)
-			continue
+	for _, way := range ways {
+		if at := siteOf(way); !known[at] && !strings.Contains(at.path, "{{") {
+			all[at.by], known[at] = append(all[at.by], at), true
 		}
-		all[at.by] = append(all[at.by], at)
 	}
 	for _, list := range all {
 		slices.SortFunc(list, func(a, b site) int { return strings.Compare(a.path+"\x00"+a.in, b.path+"\x00"+b.in) })
@@ -54,20 +42,15 @@ func sites(ways, others []fleet.Way) map[string][]site {
 
 // movesBetween pairs the paths that an object applied with those that it applies
 // now. Objects of several clusters may have one name: those are told apart by
-// where they are defined, or else by the last name of their path. Who cannot be
-// told apart has moved nothing. What an object that is still there applies no more, and
+// where they are defined, or else by the last name of their path. One that is only
+// written in another place has not moved, and who cannot be told apart has moved nothing. What an object that is still there applies no more, and
 // nothing in its place, goes nowhere.
 func movesBetween(before, after []fleet.Way) []move {
 	var all []move
 	arrived := sites(after, before)
 	for by, gone := range sites(before, after) {
 		come := arrived[by]
-		for _, same := range []func(a, b site) bool{
-			func(a, b site) bool { return a.in == b.in },
-			func(a, b site) bool { return path.Base(a.path) == path.Base(b.path) },
-			func(a, b site) bool { return relative(a) == relative(b) && relative(a) != "" },
-			func(site, site) bool { return true },
-		} {
+		pair := func(same func(a, b site) bool) {
 			for _, from := range slices.Clone(gone) {
 				to, ok := only(come, func(s site) bool { return same(from, s) })
 				if _, alone := only(gone, func(s site) bool { return same(s, to) }); !ok || !alone {
@@ -78,6 +61,11 @@ func movesBetween(before, after []fleet.Way) []move {
 				come = slices.DeleteFunc(come, func(s site) bool { return s == to })
 			}
 		}
+		pair(func(a, b site) bool { return a.in == b.in })
+		gone, come = elsewhere(gone, come)
+		pair(func(a, b site) bool { return path.Base(a.path) == path.Base(b.path) })
+		pair(func(a, b site) bool { return relative(a) == relative(b) && relative(a) != "" })
+		pair(func(site, site) bool { return true })
 		for _, from := range gone {
 			if slices.ContainsFunc(after, func(w fleet.Way) bool { return w.By == by && w.In == from.in }) {
 				all = append(all, move{by, from.path, "", from.in, from.in})
@@ -88,6 +76,19 @@ func movesBetween(before, after []fleet.Way) []move {
 		return strings.Compare(a.to+"\x00"+a.by+"\x00"+a.now+"\x00"+a.from, b.to+"\x00"+b.by+"\x00"+b.now+"\x00"+b.from)
 	})
 	return all
+}
+
+// elsewhere leaves out what is only written in another place, as far as there are as many.
+func elsewhere(gone, come []site) (left, arrived []site) {
+	arrived = slices.Clone(come)
+	for _, from := range gone {
+		if same := slices.IndexFunc(arrived, func(s site) bool { return s.path == from.path }); same >= 0 {
+			arrived = slices.Delete(arrived, same, same+1)
+			continue
+		}
+		left = append(left, from)
+	}
+	return left, arrived
 }
 
 // relative is where an applier that lies in the path that it applies lies there.
