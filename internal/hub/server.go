@@ -74,7 +74,7 @@ func Run(ctx context.Context, o Options) error {
 		}
 	}
 	if err := data.EnsureAdmin(ctx, o.deliverAdmin); err != nil {
-		return fmt.Errorf("make the first admin token: %w", err)
+		return errors.Join(fmt.Errorf("make the first admin token: %w", err), data.Abandon(ctx))
 	}
 	return serve(ctx, o, data, m)
 }

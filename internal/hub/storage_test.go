@@ -255,6 +255,53 @@ func TestAHubIsNotBegunAnewBesideWhatAnotherHasLeft(t *testing.T) {
 	serveIn(t, r.dir, nil)
 }
 
+// The database that it made is in no later start's way.
+func TestAHubIsBegunAnewAfterAStartThatFailed(t *testing.T) {
+	r := serve(t, nil)
+	r.stop()
+	dir, file := filepath.Join(r.dir, "hub"), filepath.Join(r.dir, "hub", "hub.db")
+	check(t, os.Rename(file, filepath.Join(r.dir, "aside")))
+	o := hub.Options{Addr: "127.0.0.1:0", DataDir: dir, AdminTokenFile: filepath.Join(r.dir, "aside", "token")}
+	for range 2 {
+		if err := hub.Run(r.ctx(), o); err == nil || !strings.Contains(err.Error(), "first admin token") {
+			t.Fatalf("without a place for the token: %v", err)
+		}
+	}
+	left, err := filepath.Glob(file + "*")
+	check(t, err)
+	if len(left) > 0 {
+		t.Errorf("%s is left", left)
+	}
+	serveIn(t, r.dir, nil)
+}
+
+// Of SQLite. Beside a note without a journal no hub starts.
+func TestAHubThatEndsOnAFullDiskLeavesTheNoteOfWhatItsJournalHas(t *testing.T) {
+	for name, kind := range disks(t) {
+		t.Run(name, func(t *testing.T) {
+			if elsewhere(t, name) {
+				return
+			}
+			d := kind(t)
+			r := serveIn(t, d.dir, nil)
+			r.pool("gpu", 1)
+			d.fill()
+			r.stop()
+			journal := filepath.Join(d.dir, "hub", "hub.db-wal")
+			info, err := os.Stat(journal)
+			_, noted := os.Stat(journal + ".of")
+			if err == nil && info.Size() > 0 && noted != nil || os.IsNotExist(err) && noted == nil || name == boundOnFiles && err != nil {
+				t.Errorf("the journal is %v, %v, its note %v", info, err, noted)
+			}
+			d.free()
+			r = serveIn(t, d.dir, nil)
+			if pools := r.page("/readyz"); pools != "ok\n" {
+				t.Errorf("with room again it is ready as %q", pools)
+			}
+		})
+	}
+}
+
 func TestAHubThatCannotStartSaysWhatToDo(t *testing.T) {
 	for name, c := range map[string]struct {
 		prepare func(dir string)

@@ -39,6 +39,9 @@ type engine interface {
 	// shared says that other hubs may use the database at the same time.
 	shared() bool
 	close() error
+	// unmake removes the database after it was closed if it was made when it was
+	// opened. The caller knows that nothing is in it.
+	unmake() error
 }
 
 // connection is where the writer changes the database, in one transaction at a

@@ -112,12 +112,31 @@ func forgetNote(journal string) error {
 	return nil
 }
 
-// belongs refuses a database beside the journal of another one. Where both are other
-// files than before they were moved, copied or restored together.
+// noted says whether there is a note, whatever it says: then the last hub did not end
+// in order.
+func noted(journal string) (bool, error) {
+	_, err := os.Lstat(journal + noteSuffix)
+	if errors.Is(err, fs.ErrNotExist) {
+		return false, nil
+	}
+	return err == nil, err
+}
+
+// belongs refuses a database beside the journal of another one, and one without the
+// journal that it had. Where both are other files than before they were moved, copied or
+// restored together.
 func belongs(path string) error {
 	journal := path + "-wal"
-	if info, err := os.Stat(journal); errors.Is(err, fs.ErrNotExist) || err == nil && info.Size() == 0 {
-		// Not later: the journal that SQLite makes now is another file.
+	info, err := os.Stat(journal)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		used, err := noted(journal)
+		if err == nil && used {
+			err = fmt.Errorf("%[1]s is away, and the hub that used %[2]s did not end in order (there is %[1]s%[3]s), so it holds changes that were acknowledged: put it back; or, to go on without it, or if another program (sqlite3) brought it into %[2]s since, move %[1]s%[3]s to another directory (docs/operate.md, A database that is not where it was); then start the hub again", journal, path, noteSuffix)
+		}
+		return err
+	case err == nil && info.Size() == 0:
+		// Not later: a note says that the journal was used, and this one was not.
 		return forgetNote(journal)
 	}
 	note, err := readNote(journal)
@@ -146,10 +165,13 @@ func belongs(path string) error {
 		}
 	}
 	if sameDatabase {
-		return fmt.Errorf("%[1]s is not the journal that %[2]s had, and SQLite would lay it over %[2]s: put that one back; or, to use %[2]s without what only a journal has, move %[1]s, %[2]s-shm and %[1]s%[3]s to another directory and keep them there (docs/operate.md, A database that is not where it was); then start the hub again", journal, path, noteSuffix)
+		return fmt.Errorf("%[1]s is not the journal that %[2]s had, and SQLite would lay it over %[2]s: put that one back; or, to use %[2]s without what only a journal has, move %[1]s, %[2]s-shm and %[1]s%[3]s to another directory and keep them there; or, %[4]s, move %[1]s%[3]s alone (docs/operate.md, A database that is not where it was); then start the hub again", journal, path, noteSuffix, together)
 	}
-	return fmt.Errorf("%[1]s holds changes of another database than %[2]s is now, which was put there in its place, and SQLite would lay them over it: put that one back; or, to use this one without them, move %[1]s, %[2]s-shm and %[1]s%[3]s to another directory and keep them there: much of the other database may be in nothing else (docs/operate.md, A database that is not where it was); then start the hub again", journal, path, noteSuffix)
+	return fmt.Errorf("%[1]s holds changes of another database than %[2]s is now, which was put there in its place, and SQLite would lay them over it: put that one back; or, to use this one without them, move %[1]s, %[2]s-shm and %[1]s%[3]s to another directory and keep them there: much of the other database may be in nothing else; or, %[4]s, move %[1]s%[3]s alone (docs/operate.md, A database that is not where it was); then start the hub again", journal, path, noteSuffix, together)
 }
+
+// together is when the two that a note tells apart belong together all the same.
+const together = "only if one of the two is a copy that was put there after a crash and nothing was changed between, and with a copy of both made first"
 
 // digestOf is of all that a file holds that nobody has open.
 func digestOf(path string) (string, error) {

@@ -22,6 +22,8 @@ import (
 // reports success, and whoever starts next at the name finds none of that.
 type place struct {
 	files []opened
+	// link is another name of the database that has to lead to it, if there is one.
+	link string
 	// anchor is a connection that stays open for as long as the database is used.
 	// Without it the journal would be another file after the last one was closed.
 	anchor *sql.Conn
@@ -74,16 +76,23 @@ func (p *place) check() error {
 			return &awayError{p.files[i].name, p.files, err}
 		}
 	}
+	if p.link != "" && len(p.files) > 0 {
+		if err := p.files[0].at(p.link); err != nil {
+			return &awayError{p.link, p.files, err}
+		}
+	}
 	return nil
 }
 
 // errAnother says that another file has the name.
 var errAnother = errors.New("another file is there now")
 
-// check compares only what cannot change while the file is open.
-func (o *opened) check() error {
+func (o *opened) check() error { return o.at(o.name) }
+
+// at compares only what cannot change while the file is open.
+func (o *opened) at(name string) error {
 	var now unix.Stat_t
-	if err := unix.Stat(o.name, &now); err != nil {
+	if err := unix.Stat(name, &now); err != nil {
 		return err
 	}
 	if now.Dev != o.dev || now.Ino != o.ino {
@@ -99,10 +108,8 @@ func (p *place) leave() (err error) {
 	p.left.Do(func() {
 		switch {
 		case p.anchor == nil:
-		case p.check() == nil:
-			if err = p.anchor.Close(); err == nil {
-				err = p.unnote()
-			}
+		case len(p.files) == 2 && p.check() == nil:
+			err = p.end()
 		default:
 			err = p.leaveJournal()
 		}
@@ -118,22 +125,40 @@ func (p *place) note() error {
 	return journalNote{Database: p.files[0].identity, Journal: p.files[1].identity}.write(p.files[1].name)
 }
 
-// unnote ends what note began once the journal is in the database.
-func (p *place) unnote() error {
-	journal := p.files[1].name
-	if _, err := os.Stat(journal); !errors.Is(err, fs.ErrNotExist) {
-		return err // of a full disk, say
+// end closes the anchor where both files are in their place. The note goes after what
+// the journal held and before the journal: no hub starts beside a note that has none.
+func (p *place) end() error {
+	var err error
+	if p.emptied() {
+		if err = forgetNote(p.files[1].name); err == nil {
+			return p.anchor.Close() // which removes the journal
+		}
 	}
-	return forgetNote(journal)
+	// Of a full disk, say: both stay, as after a crash.
+	return errors.Join(err, p.keepJournal(), p.anchor.Close())
 }
 
-// leaveJournal closes the anchor where not both files are in their place, and leaves the
-// journal. If one of them is there the next start sees what may lie beside it.
-func (p *place) leaveJournal() error {
-	err := p.anchor.Raw(func(conn any) error {
+// emptied brings what the journal holds into the database and says whether nothing is
+// left in it.
+func (p *place) emptied() bool {
+	_, err := p.anchor.ExecContext(context.Background(), "PRAGMA wal_checkpoint(TRUNCATE)")
+	var journal unix.Stat_t
+	return err == nil && unix.Fstat(p.files[1].fd, &journal) == nil && journal.Size == 0
+}
+
+// keepJournal has SQLite not remove the journal when the anchor is closed.
+func (p *place) keepJournal() error {
+	return p.anchor.Raw(func(conn any) error {
 		_, err := conn.(sqlite3.FileControl).FileControlPersistWAL("main", 1)
 		return err
 	})
+}
+
+// leaveJournal closes the anchor where not both files are in their place, or not known,
+// and leaves the journal. If one of them is there the next start sees what may lie
+// beside it.
+func (p *place) leaveJournal() error {
+	err := p.keepJournal()
 	note, away := journalNote{}, (*opened)(nil)
 	if len(p.files) == 2 {
 		database, journal := &p.files[0], &p.files[1]
@@ -158,6 +183,12 @@ func (p *place) leaveJournal() error {
 	// It is closed after the anchor, whose locks end with it. Closing the anchor brings
 	// the journal into the database, wherever that is now.
 	before, digestErr := digest(held)
+	if away == &p.files[1] && p.emptied() {
+		// Nothing is missing then, unless another journal is there.
+		if _, there := os.Lstat(away.name); errors.Is(there, fs.ErrNotExist) {
+			return errors.Join(err, p.anchor.Close(), forgetNote(away.name), held.Close())
+		}
+	}
 	closeErr := p.anchor.Close()
 	after, againErr := digest(held)
 	for _, one := range []string{before, after} {

@@ -408,3 +408,145 @@ func TestAHubIsNotBegunInAFileThatLostItsJournal(t *testing.T) {
 	s := open(t, alone, w.clock)
 	check(t, s.EnsureAdmin(background, func(secret.String) error { t.Error("it is a new hub"); return nil }))
 }
+
+// crashed is the files of a hub that was killed, in which there is a run.
+func crashed(t *testing.T) (dir string, run hubv1.Run) {
+	t.Helper()
+	w := newWorld(t, 1)
+	run = w.run(t)
+	dir = t.TempDir()
+	for _, name := range []string{"hub.db", "hub.db-wal", "hub.db-wal.of"} {
+		copied(t, filepath.Join(w.dir, name), filepath.Join(dir, name))
+	}
+	return dir, run
+}
+
+// holds expects that a hub starts and has exactly these runs.
+func holds(t *testing.T, dir string, want ...hubv1.Run) {
+	t.Helper()
+	w := &world{clock: newClock(), dir: dir}
+	w.s = open(t, dir, w.clock)
+	w.has(t, want...)
+	check(t, w.s.Close())
+}
+
+// Of SQLite: SQLite would make another journal, and what was acknowledged would be gone.
+func TestAHubThatWasKilledMissesWhatIsAway(t *testing.T) {
+	for name, c := range map[string]struct {
+		away []string
+		says []string
+	}{
+		"its journal":      {[]string{"hub.db-wal"}, []string{"hub.db-wal is away", "acknowledged", "put it back", "to go on without it", "docs/operate.md"}},
+		"its database too": {[]string{"hub.db-wal", "hub.db"}, []string{"hub.db is away", "put it back", "new hub instead", "docs/operate.md"}},
+	} {
+		for _, older := range []bool{false, true} {
+			t.Run(fmt.Sprintf("%s, with a note of an older hub: %v", name, older), func(t *testing.T) {
+				dir, run := crashed(t)
+				note := filepath.Join(dir, "hub.db-wal.of")
+				if older {
+					check(t, os.WriteFile(note, []byte("1 2\n"), 0o600))
+				}
+				aside := t.TempDir()
+				for _, name := range c.away {
+					check(t, os.Rename(filepath.Join(dir, name), filepath.Join(aside, name)))
+				}
+				for range 2 {
+					refusesToStart(t, dir, append(c.says, "move "+note)...)
+				}
+				if !older { // an older note does not know a copy of both
+					for _, name := range c.away {
+						copied(t, filepath.Join(aside, name), filepath.Join(dir, name))
+					}
+					if len(c.away) == 2 {
+						holds(t, dir, run)
+						return
+					}
+					check(t, os.Remove(filepath.Join(dir, "hub.db-wal")))
+				}
+				check(t, os.Rename(note, filepath.Join(aside, "note")))
+				check(t, open(t, dir, newClock()).Close())
+				for _, left := range []string{"hub.db-wal", "hub.db-wal.of"} {
+					if _, err := os.Lstat(filepath.Join(dir, left)); !os.IsNotExist(err) {
+						t.Errorf("after the end %s is there: %v", left, err)
+					}
+				}
+			})
+		}
+	}
+}
+
+// Of SQLite. A hub that can still reach its journal brings it in when it ends, and misses none.
+func TestAHubThatEndsWhileItsJournalIsAwayHasAllInItsDatabase(t *testing.T) {
+	w := newWorld(t, 1)
+	run := w.run(t)
+	journal, aside := filepath.Join(w.dir, "hub.db-wal"), filepath.Join(t.TempDir(), "journal")
+	check(t, os.Rename(journal, aside))
+	check(t, w.s.Close())
+	holds(t, w.dir, run)
+	check(t, os.Rename(aside, journal)) // there is nothing in it
+	holds(t, w.dir, run)
+}
+
+// Of SQLite, whose journal is beside what a link leads to.
+func TestADatabaseMayBeALink(t *testing.T) {
+	dir, volume := t.TempDir(), t.TempDir()
+	link, target := filepath.Join(dir, "hub.db"), filepath.Join(volume, "pools.sqlite")
+	filledDir := filled(t)
+	check(t, os.Rename(filepath.Join(filledDir, "hub.db"), target))
+	check(t, os.Symlink(target, link))
+	w := &world{clock: newClock(), dir: dir}
+	w.s = open(t, dir, w.clock)
+	last := w.run(t)
+	if _, err := os.Stat(target + "-wal.of"); err != nil {
+		t.Error(err)
+	}
+	check(t, os.Remove(link))
+	copied(t, target, link)
+	_ = w.refused(t)
+	check(t, os.Remove(link))
+	check(t, os.Symlink(target, link))
+	check(t, w.s.Close())
+	w.s = open(t, dir, w.clock)
+	if run := w.get(t, last.ID); run.ID != last.ID {
+		t.Error("the last run is gone")
+	}
+	check(t, w.s.Close())
+
+	check(t, os.Rename(target, target+".away"))
+	refusesToStart(t, dir, link, "is a link", "put that back", "remove the link")
+	if _, err := os.Lstat(target); !os.IsNotExist(err) {
+		t.Errorf("it is made: %v", err)
+	}
+}
+
+// Of SQLite.
+func TestADirectoryThatIsALinkIsNoticedToLeadElsewhere(t *testing.T) {
+	data, link, other := t.TempDir(), filepath.Join(t.TempDir(), "data"), filled(t)
+	check(t, os.Symlink(data, link))
+	w := newWorldIn(t, link, 1)
+	run := w.run(t)
+	check(t, os.Remove(link))
+	check(t, os.Symlink(other, link))
+	_ = w.refused(t)
+	check(t, os.Remove(link))
+	check(t, os.Symlink(data, link))
+	check(t, w.s.Close())
+	holds(t, link, run)
+}
+
+// Of SQLite. Whoever put one there and knows that nothing is lost needs no other way out.
+func TestTheRefusalOfAPairThatIsNotCertainSaysWhatToDoIfItIsRight(t *testing.T) {
+	for _, name := range []string{"hub.db", "hub.db-wal"} {
+		w := newWorld(t, 1)
+		w.run(t)
+		dir := t.TempDir()
+		// Both as they were, moved, but one of them a copy.
+		for _, suffix := range []string{"", "-wal", "-wal.of"} {
+			check(t, os.Link(filepath.Join(w.dir, "hub.db"+suffix), filepath.Join(dir, "hub.db"+suffix)))
+		}
+		copied(t, filepath.Join(dir, name), filepath.Join(dir, "copy"))
+		check(t, os.Rename(filepath.Join(dir, "copy"), filepath.Join(dir, name)))
+		note := filepath.Join(dir, "hub.db-wal.of")
+		refusesToStart(t, dir, "put there after a crash", "copy of both", "move "+note+" alone")
+	}
+}

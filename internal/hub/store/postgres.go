@@ -139,6 +139,8 @@ func (p *postgres) shared() bool { return true }
 
 func (p *postgres) there() error { return nil }
 
+func (p *postgres) unmake() error { return nil }
+
 func (p *postgres) persist(context.Context) error { return nil }
 
 func (p *postgres) patience() (context.Context, context.CancelFunc) {

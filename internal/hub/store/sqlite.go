@@ -25,6 +25,8 @@ type sqlite struct {
 	// held is the writer's connection while it is of use.
 	held  *sqliteConnection
 	place place
+	// made is the database if it was made now.
+	made fs.FileInfo
 }
 
 // openSQLite opens or makes hub.db in the directory.
@@ -32,44 +34,58 @@ func openSQLite(ctx context.Context, dir string, clock clock.PassiveClock) (*sql
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, fmt.Errorf("make the hub's data directory: %w", err)
 	}
-	path := filepath.Join(dir, "hub.db")
+	path, link, err := trueName(filepath.Join(dir, "hub.db"))
+	if err != nil {
+		return nil, err
+	}
 	if err := complete(path); err != nil {
 		return nil, err
 	}
 	if err := belongs(path); err != nil {
 		return nil, err
 	}
-	if err := found(ctx, path); err != nil {
+	s := &sqlite{path: path, time: clock, place: place{link: link}}
+	if s.made, err = found(ctx, path); err != nil {
 		return nil, opening(path, err)
 	}
-	s := &sqlite{path: path, time: clock}
 	if err := s.open(ctx); err != nil {
-		return nil, errors.Join(opening(path, err), s.close())
+		return nil, errors.Join(opening(path, err), s.close(), s.unmake())
 	}
 	return s, nil
 }
 
+// trueName is the name by which SQLite goes, beside which the journal is, where the
+// database's own is a link. Links of its directory are left in the name, so that it
+// shows when they lead elsewhere.
+func trueName(path string) (name, link string, err error) {
+	if info, err := os.Lstat(path); err != nil || info.Mode()&fs.ModeSymlink == 0 {
+		return path, "", nil //nolint:nilerr // opening it says what is wrong
+	}
+	if name, err = filepath.EvalSymlinks(path); err != nil {
+		return "", "", fmt.Errorf("open %s, which is a link: what it leads to cannot be used (%w): put that back; or, to begin with a new hub instead, without pools, users and runs, remove the link", path, err)
+	}
+	return name, path, nil
+}
+
 func (s *sqlite) open(ctx context.Context) (err error) {
-	const pragmas = "_pragma=busy_timeout(10000)&_pragma=journal_mode(WAL)&_pragma=synchronous(FULL)&_pragma=foreign_keys(1)"
-	if s.writer, err = connectTo(s.path, pragmas, &s.place); err != nil {
-		return err
-	}
-	s.writer.SetMaxOpenConns(1)
-	if err := s.furnished(ctx); err != nil {
-		return err
-	}
-	if err := migrate(ctx, s); err != nil {
-		return err
-	}
 	if err := s.check(ctx); err != nil {
 		return err
 	}
+	const pragmas = "_pragma=busy_timeout(10000)&_pragma=journal_mode(WAL)&_pragma=synchronous(FULL)&_pragma=foreign_keys(1)"
 	if s.read, err = connectTo(s.path, pragmas+"&_pragma=query_only(1)", &s.place); err != nil {
 		return err
 	}
 	s.read.SetMaxOpenConns(1 + max(4, runtime.GOMAXPROCS(0))) // one of them is the place's anchor
 	s.read.SetMaxIdleConns(2)
-	return s.place.settle(ctx, s.read, s.path)
+	// Before any other has the files open: the last one to close them removes the journal.
+	if err := s.place.settle(ctx, s.read, s.path); err != nil {
+		return err
+	}
+	if s.writer, err = connectTo(s.path, pragmas, &s.place); err != nil {
+		return err
+	}
+	s.writer.SetMaxOpenConns(1)
+	return migrate(ctx, s)
 }
 
 func (s *sqlite) migrations() string { return "sqlite" }
@@ -106,6 +122,23 @@ func (s *sqlite) close() error {
 
 func (s *sqlite) there() error { return s.place.check() }
 
+// unmake removes a database that was made now, in which nothing is, and that nobody has
+// open: the next start must not find one that looks as if it had lost all.
+func (s *sqlite) unmake() error {
+	if s.made == nil {
+		return nil
+	}
+	if now, err := os.Stat(s.path); err != nil || !os.SameFile(s.made, now) {
+		return nil //nolint:nilerr // it is not this one's any more
+	}
+	for _, suffix := range []string{"-wal" + noteSuffix, "-wal", "-shm", ""} {
+		if err := os.Remove(s.path + suffix); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return err
+		}
+	}
+	return nil
+}
+
 // persist brings what the journal holds into the file.
 func (s *sqlite) persist(ctx context.Context) error {
 	_, err := s.read.ExecContext(ctx, "PRAGMA wal_checkpoint(PASSIVE)")
@@ -124,15 +157,38 @@ func (s *sqlite) inTurn(ctx context.Context, fn func(*sql.Conn) error) error {
 	return errors.Join(fn(conn), conn.Close())
 }
 
-// check looks for damage in every table but that of the logs, which is large
-// and whose damage shows when one is read.
+// check looks for damage before anything is changed, a journal included. It only reads:
+// another connection that is the last to be closed lays the journal over the database.
 func (s *sqlite) check(ctx context.Context) error {
-	tables, err := collect(ctx, s.writer, scanText, "SELECT name FROM sqlite_schema WHERE type = 'table' AND name <> 'run_logs' AND name NOT LIKE 'sqlite_%'")
+	options := "?mode=ro&_pragma=busy_timeout(10000)"
+	if absent(s.path+"-wal") && absent(s.path+"-journal") {
+		options += "&immutable=1" // it would make a journal and leave it
+	}
+	db, err := sql.Open("sqlite", "file:"+s.path+options)
+	if err != nil {
+		return err
+	}
+	db.SetMaxOpenConns(1)
+	if err = s.furnished(ctx, db); err == nil {
+		err = whole(ctx, db)
+	}
+	return errors.Join(err, db.Close())
+}
+
+func absent(name string) bool {
+	_, err := os.Lstat(name)
+	return errors.Is(err, fs.ErrNotExist)
+}
+
+// whole looks at every table but that of the logs, which is large and whose damage
+// shows when one is read.
+func whole(ctx context.Context, db *sql.DB) error {
+	tables, err := collect(ctx, db, scanText, "SELECT name FROM sqlite_schema WHERE type = 'table' AND name <> 'run_logs' AND name NOT LIKE 'sqlite_%'")
 	if err != nil {
 		return err
 	}
 	for _, table := range tables {
-		found, err := collect(ctx, s.writer, scanText, "SELECT * FROM pragma_quick_check(?)", table)
+		found, err := collect(ctx, db, scanText, "SELECT * FROM pragma_quick_check(?)", table)
 		if err != nil {
 			return err
 		}
@@ -144,7 +200,7 @@ func (s *sqlite) check(ctx context.Context) error {
 }
 
 // complete refuses a database whose file is gone while its journal is there, and
-// one whose file is empty: SQLite would make a new one, throw away what the
+// after a hub that did not end in order, and one whose file is empty: SQLite would make a new one, throw away what the
 // journal holds, and the hub would begin as if nobody had ever used it.
 func complete(path string) error {
 	file, fileErr := os.Stat(path)
@@ -154,6 +210,12 @@ func complete(path string) error {
 		return nil
 	case journalErr == nil && journal.Size() > 0:
 		return fmt.Errorf("open %s: %w: there is a journal, %s-wal, but no database to it", path, ErrDamaged, path)
+	case errors.Is(fileErr, fs.ErrNotExist):
+		used, err := noted(path + "-wal")
+		if err == nil && used {
+			err = fmt.Errorf("%[1]s is away, and the hub that used it did not end in order (there is %[1]s-wal%[2]s): put it back, with %[1]s-wal; or, to begin with a new hub instead, without pools, users and runs, move %[1]s-wal%[2]s to another directory (docs/operate.md, A database that is not where it was); then start the hub again", path, noteSuffix)
+		}
+		return err
 	case fileErr == nil:
 		return fmt.Errorf("open %s: %w: the file is empty, as no hub leaves it; to begin with a new hub instead, without pools, users and runs, remove it", path, ErrDamaged)
 	}
@@ -163,33 +225,37 @@ func complete(path string) error {
 // found makes the database where there is none. It appears whole or not at all, with
 // its schema in the file itself: neither an empty file nor one without a hub's tables
 // is ever a hub that died at its first start.
-func found(ctx context.Context, path string) error {
+func found(ctx context.Context, path string) (made fs.FileInfo, err error) {
 	if _, err := os.Stat(path); !errors.Is(err, fs.ErrNotExist) {
-		return err
+		return nil, err
 	}
 	// Made before SQLite does, so that nobody else may read it; its journals take
 	// the same mode.
 	draft, err := os.CreateTemp(filepath.Dir(path), filepath.Base(path)+".new-*")
 	if err != nil {
-		return err
+		return nil, err
 	}
 	defer func() { _ = os.Remove(draft.Name()) }() // it has its other name by then, or is of no use
-	if err := draft.Close(); err != nil {
-		return err
+	made, err = draft.Stat()
+	if err := errors.Join(err, draft.Close()); err != nil {
+		return nil, err
 	}
 	// Nobody goes on with a draft, so the disk is waited for once.
 	db, err := sql.Open("sqlite", "file:"+draft.Name()+"?_pragma=journal_mode(MEMORY)&_pragma=synchronous(OFF)&_pragma=foreign_keys(1)")
 	if err != nil {
-		return err
+		return nil, err
 	}
 	if err := errors.Join(migrate(ctx, &sqlite{writer: db}), db.Close(), synced(draft.Name())); err != nil {
-		return err
+		return nil, err
 	}
 	// Not a rename: another hub may have made its own meanwhile.
-	if err := os.Link(draft.Name(), path); err != nil && !errors.Is(err, fs.ErrExist) {
-		return err
+	if err := os.Link(draft.Name(), path); err != nil {
+		if errors.Is(err, fs.ErrExist) {
+			err = nil
+		}
+		return nil, err
 	}
-	return nil
+	return made, nil
 }
 
 // synced waits until what was written to the file is on the disk.
@@ -204,10 +270,10 @@ func synced(name string) error {
 // furnished refuses a database without a hub's tables, as found leaves none: what is
 // missing is somewhere else, and a hub that made the tables would begin as if nobody had
 // ever used it.
-func (s *sqlite) furnished(ctx context.Context) error {
-	known, _, err := first(ctx, s.writer, scanInt, "SELECT COUNT(*) FROM sqlite_schema WHERE name = 'schema_version'")
+func (s *sqlite) furnished(ctx context.Context, db *sql.DB) error {
+	known, _, err := first(ctx, db, scanInt, "SELECT COUNT(*) FROM sqlite_schema WHERE name = 'schema_version'")
 	if err == nil && known > 0 {
-		known, _, err = first(ctx, s.writer, scanInt, "SELECT COUNT(*) FROM schema_version")
+		known, _, err = first(ctx, db, scanInt, "SELECT COUNT(*) FROM schema_version")
 	}
 	if err == nil && known == 0 {
 		err = fmt.Errorf("%w: it has none of a hub's tables: if its journal, %s-wal, was moved, put that back with the files beside it; to begin with a new hub instead, without pools, users and runs, move the file to another directory", ErrDamaged, s.path)

@@ -239,6 +239,16 @@ func (s *Store) Close() error {
 	return errors.Join(err, s.engine.close())
 }
 
+// Abandon closes a database that is not used after all. If it was made when it was
+// opened and nothing was ever done with it, it is removed.
+func (s *Store) Abandon(ctx context.Context) error {
+	blank, err := s.Blank(context.WithoutCancel(ctx))
+	if err = errors.Join(err, s.Close()); err != nil || !blank {
+		return err
+	}
+	return s.engine.unmake()
+}
+
 // Now is the time by which leases and deadlines are: with PostgreSQL that of the
 // database.
 func (s *Store) Now() time.Time { return s.clock.Now() }

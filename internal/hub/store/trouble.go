@@ -63,7 +63,7 @@ func noSpace() *hubv1.Problem {
 }
 
 // ErrDamaged says that the database cannot be used. Its text says what to do.
-var ErrDamaged = errors.New("the database is damaged: move it and the files of the same name that end in -wal and -shm elsewhere, and put a backup in their place (docs/operate.md, A damaged database)")
+var ErrDamaged = errors.New("the database is damaged: move it and the files of the same name that end in -wal, -shm and -wal.of elsewhere, and put a backup in their place (docs/operate.md, A damaged database)")
 
 // opening explains why the database at the path cannot be opened.
 func opening(path string, err error) error {

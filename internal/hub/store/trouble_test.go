@@ -3,8 +3,10 @@ package store_test
 import (
 	"bytes"
 	"context"
+	"crypto/sha256"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -70,6 +72,78 @@ func TestADamagedDatabaseIsRefusedAndLeftAsItIs(t *testing.T) {
 	}
 }
 
+// Of SQLite, which lays a journal over its database and removes it when the last connection is
+// closed: what it was is of use to whoever recovers what there is.
+func TestARefusedStartLeavesEveryFileAsItIs(t *testing.T) {
+	damage := func(t *testing.T, file string) {
+		t.Helper()
+		data, err := os.ReadFile(file)
+		check(t, err)
+		for i := 4096; i < len(data); i++ {
+			data[i] = 0xa5
+		}
+		check(t, os.WriteFile(file, data, 0o600))
+	}
+	content := func(t *testing.T, dir string) map[string]string {
+		t.Helper()
+		out := map[string]string{}
+		entries, err := os.ReadDir(dir)
+		check(t, err)
+		for _, entry := range entries {
+			if data, err := os.ReadFile(filepath.Join(dir, entry.Name())); entry.Name() != "hub.db-shm" { // an index that is made anew
+				check(t, err)
+				out[entry.Name()] = fmt.Sprintf("%x", sha256.Sum256(data))
+			}
+		}
+		return out
+	}
+	for name, c := range map[string]struct {
+		dir  func(t *testing.T) string
+		says string
+	}{
+		"damaged, after a crash": {func(t *testing.T) string {
+			w := newWorld(t, 5)
+			for i := range 3 {
+				w.ended(t, fmt.Sprintf("key-%04d", i))
+			}
+			check(t, w.s.Close())
+			w.s = open(t, w.dir, w.clock)
+			w.run(t)
+			dir := t.TempDir()
+			for _, name := range []string{"hub.db", "hub.db-wal", "hub.db-wal.of"} {
+				copied(t, filepath.Join(w.dir, name), filepath.Join(dir, name))
+			}
+			damage(t, filepath.Join(dir, "hub.db"))
+			return dir
+		}, "is damaged"},
+		"damaged, after an end in order": {func(t *testing.T) string {
+			dir := filled(t)
+			damage(t, filepath.Join(dir, "hub.db"))
+			return dir
+		}, "is damaged"},
+		"with none of a hub's tables": {func(t *testing.T) string {
+			dir := t.TempDir()
+			db := looking(t, dir)
+			_, err := db.Exec("PRAGMA journal_mode = WAL")
+			check(t, err)
+			_, err = db.Exec("CREATE TABLE other (n INTEGER)")
+			check(t, err)
+			copies := t.TempDir()
+			copyAll(t, dir, copies)
+			return copies
+		}, "none of a hub's tables"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			dir := c.dir(t)
+			was := content(t, dir)
+			refusesToStart(t, dir, c.says)
+			if now := content(t, dir); !maps.Equal(was, now) {
+				t.Errorf("there was %v, there is %v", was, now)
+			}
+		})
+	}
+}
+
 // As docs/operate.md says to with SQLite.
 func TestABackupTakesTheDamagedDatabasesPlace(t *testing.T) {
 	dir := filled(t)
@@ -80,7 +154,7 @@ func TestABackupTakesTheDamagedDatabasesPlace(t *testing.T) {
 	later := w.run(t)
 	check(t, os.WriteFile(file, []byte("damage"), 0o600))
 	_ = w.s.Close()
-	for _, name := range []string{"hub.db", "hub.db-wal", "hub.db-shm"} {
+	for _, name := range []string{"hub.db", "hub.db-wal", "hub.db-shm", "hub.db-wal.of"} {
 		if err := os.Rename(filepath.Join(dir, name), filepath.Join(t.TempDir(), name)); err != nil && !errors.Is(err, os.ErrNotExist) {
 			t.Fatal(err)
 		}
