@@ -369,6 +369,7 @@ func (r *rootChecker) object(f *facts) {
 
 func (r *rootChecker) end() {
 	r.spent.end(r.report.Judged > 0)
+	r.claimedTwice()
 	if r.applicant == anybody && r.report.Judged == 0 && r.government.whole {
 		r.others[r.report.Path] = true
 	}

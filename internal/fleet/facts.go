@@ -38,6 +38,10 @@ type facts struct {
 	unjudged *unjudged
 	// half is nil unless the object is one.
 	half *half
+	// movedFrom is the identity that it says it had, as far as a rename means one: see
+	// claim. inHub: the hub reads it.
+	movedFrom string
+	inHub     bool
 	// sync is nil unless the object is a PoolSync or a Kustomization of Flux.
 	sync *synced
 }
@@ -76,6 +80,7 @@ func (c *checker) judge(o *renderedObject, verdict []schemas.Problem) *facts {
 	if c.memo != nil {
 		f.of = o
 	}
+	defer f.claim(o)
 	executor := isKind(o.Object, v1alpha1.ExecutorPoolKind)
 	// One without a name has a problem already, and speaks of no pool.
 	if !executor && !isKind(o.Object, v1alpha1.HubPoolKind) || HubPoolName(o.Object) == "" {

@@ -35,6 +35,8 @@ const (
 	RuleDuplicateHubPool = "duplicate-hubpool"
 	// RuleDuplicatePool is two ExecutorPools of a root that serve one hub pool.
 	RuleDuplicatePool = "duplicate-pool"
+	// RuleMovedFromTwice is an object that says that it was one that another was.
+	RuleMovedFromTwice = "moved-from-twice"
 	// RulePoolWithoutHubPool is an ExecutorPool whose hub pool nothing defines.
 	RulePoolWithoutHubPool = "pool-without-hubpool"
 	// RuleHubPoolWithoutPool is a hub pool that no ExecutorPool serves.
@@ -105,6 +107,8 @@ var rules = map[string]Rule{
 		Remedy: "remove or rename one of the two"},
 	RuleDuplicatePool: {Severity: schemas.SeverityError, Meaning: "Two ExecutorPools of one cluster serve one hub pool.",
 		Remedy: "remove one of them, or give it another spec.hubPool"},
+	RuleMovedFromTwice: {Severity: schemas.SeverityWarning, Meaning: "Two objects of a root say, by the annotation cloop.dev/moved-from, that they were the same one. At most one is taken for it under a new name, and keeps what it had at the hub; the other is new. Where what they name is still there nothing is renamed, and nothing said.",
+		Remedy: "take the annotation out of the one whose rename is over, or that is another pool"},
 	RulePoolWithoutHubPool: {Severity: schemas.SeverityError, Meaning: "No HubPool in the repository defines the hub pool that an ExecutorPool serves.",
 		Remedy: "add a HubPool of that name, or correct spec.hubPool"},
 	RuleHubPoolWithoutPool: {Severity: schemas.SeverityWarning, Meaning: "No ExecutorPool in the repository serves a hub pool: its runs wait for ever.",
