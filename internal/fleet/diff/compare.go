@@ -102,6 +102,7 @@ func (c *comparison) run(ctx context.Context, scratch string) (err error) {
 		}
 	}
 	c.report.settleMoves(c.compared)
+	c.report.settleWithin()
 	c.report.settleKept()
 	c.report.settleLoose()
 	return nil
@@ -324,6 +325,8 @@ func (c *comparison) differ(of both) Overlay {
 	out.Unchanged = len(out.Objects) == 0
 	if of.now.way.By == "" {
 		out.left = siteOf(of.was.way)
+	} else {
+		out.goesOn = siteOf(of.now.way)
 	}
 	stays := false
 	if !out.Unchanged || of.from != "" {

@@ -42,6 +42,15 @@ func sourceAt(path string) string {
 	return "{repoURL: https://git.example.com/fleet.git, path: " + path + "}"
 }
 
+// sourcesOf is an Application with several sources.
+func sourcesOf(paths ...string) string {
+	all := make([]string, len(paths))
+	for i, path := range paths {
+		all[i] = sourceAt(path)
+	}
+	return byArgo("fleet", "sources: ["+strings.Join(all, ", ")+"]")
+}
+
 func named(name, applier string) string {
 	return strings.Replace(applier, "name: fleet", "name: "+name, 1)
 }
@@ -137,7 +146,10 @@ func TestWhatBecomesOfWhatIsApplied(t *testing.T) {
 		"narrowed, Argo CD":                            {pools(files{"boot/k.yaml": recursive("pools")}, below), files{"boot/k.yaml": recursive("pools/k")}, "boot/k.yaml: fleet changed neutral; pools to pools/k: a removed destructive"},
 		"widened":                                      {pools(files{"boot/k.yaml": byFlux("./pools/k")}, below), files{"boot/k.yaml": flux}, "boot/k.yaml: fleet changed neutral; pools/k to pools: a added raise"},
 		"narrowed from what has no file of its own":    {files{"cp/eu/b.yaml": executorPool("b", "maxRunners: 3"), "cp/us/a.yaml": executorPool("a", "maxRunners: 3"), "boot/k.yaml": byFlux("./cp")}, files{"boot/k.yaml": byFlux("./cp/eu")}, "boot/k.yaml: fleet changed neutral; cp to cp/eu: a removed destructive"},
-		"one of two sources":                           {pools(files{"boot/k.yaml": byArgo("fleet", "sources: ["+sourceAt("pools")+", "+sourceAt("more")+"]"), "more/b.yaml": executorPool("b", "maxRunners: 3")}), files{"boot/k.yaml": byArgo("fleet", "sources: ["+sourceAt("pools")+"]")}, "boot/k.yaml: fleet changed neutral; more: b removed destructive"},
+		"one of two sources":                           {pools(files{"boot/k.yaml": sourcesOf("pools", "more"), "more/b.yaml": executorPool("b", "maxRunners: 3")}), files{"boot/k.yaml": sourcesOf("pools")}, "boot/k.yaml: fleet changed neutral; more: b removed destructive"},
+		"from one source to the other":                 {files{"boot/k.yaml": sourcesOf("p1", "p2"), "p1/a.yaml": executorPool("a", "maxRunners: 3"), "p1/b.yaml": executorPool("b", "maxRunners: 3"), "p2/c.yaml": executorPool("c", "maxRunners: 3")}, files{"p1/b.yaml": gone, "p2/b.yaml": executorPool("b", "maxRunners: 4")}, "p2: b changed raise"},
+		"two sources become one":                       {files{"boot/k.yaml": sourcesOf("p1", "p2"), "p1/a.yaml": executorPool("a", "maxRunners: 3"), "p2/c.yaml": executorPool("c", "maxRunners: 3")}, files{"boot/k.yaml": sourcesOf("p1"), "p2/c.yaml": gone, "p1/c.yaml": executorPool("c", "maxRunners: 3")}, "boot/k.yaml: fleet changed neutral"},
+		"one source becomes two":                       {files{"boot/k.yaml": sourcesOf("p1"), "p1/a.yaml": executorPool("a", "maxRunners: 3"), "p1/c.yaml": executorPool("c", "maxRunners: 3")}, files{"boot/k.yaml": sourcesOf("p1", "p2"), "p1/c.yaml": gone, "p2/c.yaml": executorPool("c", "maxRunners: 3")}, "boot/k.yaml: fleet changed neutral"},
 		"Flux applies another repository":              {pools(files{"clusters/eu/k.yaml": from("here")}, sources), files{"clusters/eu/k.yaml": from("there")}, "clusters/eu: fleet changed neutral; pools: a removed destructive"},
 		"Flux does so, and does not prune":             {pools(files{"clusters/eu/k.yaml": from("here")}, sources), files{"clusters/eu/k.yaml": unpruned(from("there"))}, "clusters/eu: fleet changed neutral; pools: a removed neutral"},
 		"defined once, with values that become one":    {pools(files{"mid/k.yaml": valued("pools", "./pools", "${T1}"), "clusters/eu/k.yaml": valued("mid", "./mid", "ml"), "clusters/us/k.yaml": valued("mid", "./mid", "web")}, files{"pools/a.yaml": executorPool("a", "maxRunners: 3\n  runnerLabels: {team: \"${T1}\"}")}), files{"clusters/eu/k.yaml": valued("mid", "./mid", "web")}, "clusters/eu/k.yaml: mid changed neutral; mid in clusters/eu/k.yaml: pools changed neutral; pools: a changed neutral"},

@@ -208,13 +208,85 @@ func (c *comparison) moved(ctx context.Context, m move) error {
 	return nil
 }
 
+// spot is where a report tells that an object comes or goes.
+type spot struct {
+	overlay, object int
+	of              *item
+}
+
+// settlement takes what goes from a spot and comes at another for one object.
+type settlement struct {
+	*Report
+	// settled are the objects that have nothing left to tell, and touched the overlays of
+	// which some had.
+	settled map[[2]int]bool
+	touched map[int]bool
+}
+
+func (r *Report) settlement() *settlement { return &settlement{r, map[[2]int]bool{}, map[int]bool{}} }
+
+func (s *settlement) settle(from, to spot) {
+	s.settled[[2]int{from.overlay, from.object}], s.touched[from.overlay], s.touched[to.overlay] = true, true, true
+	object, differs := compare(from.of, to.of)
+	s.settled[[2]int{to.overlay, to.object}] = !differs
+	s.Overlays[to.overlay].Objects[to.object] = object
+}
+
+// end takes them out of the report.
+func (s *settlement) end() {
+	for i := range s.Overlays {
+		overlay, kept := &s.Overlays[i], []Object(nil)
+		for j := range overlay.Objects {
+			if !s.settled[[2]int{i, j}] {
+				kept = append(kept, overlay.Objects[j])
+			}
+		}
+		if s.touched[i] {
+			overlay.Objects, overlay.Unchanged = kept, len(kept) == 0
+			if !slices.ContainsFunc(kept, func(o Object) bool { return o.Change != Changed }) {
+				overlay.Note = ""
+			}
+		}
+	}
+}
+
+// settleWithin takes for one object what somebody applies from another of its paths than
+// before: who has several prunes only what none has.
+func (r *Report) settleWithin() {
+	type applied struct {
+		key
+		by, in string
+	}
+	gone, come := map[applied][]spot{}, map[applied][]spot{}
+	for i := range r.Overlays {
+		by := r.Overlays[i].goesOn
+		for j := range r.Overlays[i].Objects {
+			switch o := &r.Overlays[i].Objects[j]; {
+			case by == site{}:
+			case o.Change == Removed:
+				at := applied{keyOf(o.before), by.by, by.in}
+				gone[at] = append(gone[at], spot{i, j, o.before})
+			case o.Change == Added:
+				at := applied{keyOf(o.after), by.by, by.in}
+				come[at] = append(come[at], spot{i, j, o.after})
+			}
+		}
+	}
+	s := r.settlement()
+	for at, from := range gone {
+		if to := come[at]; len(from) == 1 && len(to) == 1 {
+			s.settle(from[0], to[0])
+		}
+	}
+	s.end()
+}
+
 // loose is what applies pools in place of a PoolSync, and comes or goes in a place that
 // nothing of the repository applies.
 type loose struct {
-	overlay, object int
+	spot
 	// cluster of which its place is; empty: it does not say.
 	cluster string
-	of      *item
 }
 
 // settleLoose takes for one object what goes from such a place and comes in another: a file
@@ -235,19 +307,13 @@ func (r *Report) settleLoose() {
 			switch {
 			case overlay.By != "" || len(overlay.appliers) > 0 || !fleet.AppliesPaths(o.either().Unstructured):
 			case o.Change == Removed:
-				gone[keyOf(o.before)] = append(gone[keyOf(o.before)], loose{i, j, cluster, o.before})
+				gone[keyOf(o.before)] = append(gone[keyOf(o.before)], loose{spot{i, j, o.before}, cluster})
 			case o.Change == Added:
-				come[keyOf(o.after)] = append(come[keyOf(o.after)], loose{i, j, cluster, o.after})
+				come[keyOf(o.after)] = append(come[keyOf(o.after)], loose{spot{i, j, o.after}, cluster})
 			}
 		}
 	}
-	settled, touched := map[[2]int]bool{}, map[int]bool{}
-	settle := func(from, to loose) {
-		settled[[2]int{from.overlay, from.object}], touched[from.overlay], touched[to.overlay] = true, true, true
-		object, differs := compare(from.of, to.of)
-		settled[[2]int{to.overlay, to.object}] = !differs
-		r.Overlays[to.overlay].Objects[to.object] = object
-	}
+	s := r.settlement()
 	for at, all := range gone {
 		for _, same := range []func(a, b loose) bool{
 			func(a, b loose) bool { _, differs := compare(a.of, b.of); return !differs },
@@ -260,27 +326,14 @@ func (r *Report) settleLoose() {
 			for _, from := range slices.Clone(all) {
 				to, ok := only(come[at], func(l loose) bool { return fit(from, l) })
 				if _, alone := only(all, func(l loose) bool { return fit(l, to) }); ok && alone {
-					settle(from, to)
+					s.settle(from.spot, to.spot)
 					all = slices.DeleteFunc(all, func(l loose) bool { return l == from })
 					come[at] = slices.DeleteFunc(come[at], func(l loose) bool { return l == to })
 				}
 			}
 		}
 	}
-	for i := range r.Overlays {
-		overlay, kept := &r.Overlays[i], []Object(nil)
-		for j := range overlay.Objects {
-			if !settled[[2]int{i, j}] {
-				kept = append(kept, overlay.Objects[j])
-			}
-		}
-		if touched[i] {
-			overlay.Objects, overlay.Unchanged = kept, len(kept) == 0
-			if !slices.ContainsFunc(kept, func(o Object) bool { return o.Change != Changed }) {
-				overlay.Note = ""
-			}
-		}
-	}
+	s.end()
 }
 
 // settleMoves gives the path of a PoolSync that moved the class that it has where

@@ -119,9 +119,10 @@ type Overlay struct {
 	Note string `json:"note,omitempty"`
 
 	// appliers names the objects of the repository that apply the path, in either
-	// revision. left is what applied it in the base alone.
-	appliers []string
-	left     site
+	// revision. left is what applied it in the base alone, and goesOn what applies it, or
+	// another path in its place.
+	appliers     []string
+	left, goesOn site
 }
 
 // Revisions that may fail to render.
