@@ -31,7 +31,9 @@ func entry(name, path string, since time.Time, corrected *time.Time) v1alpha1.Dr
 // a commit that landed has.
 func TestDriftThatIsToldOtherwiseHasNotEnded(t *testing.T) {
 	all := func(*v1alpha1.DriftEntry) bool { return true }
-	at := func(minute int) metav1.Time { return metav1.NewTime(time.Date(2026, 11, 29, 12, minute, 0, 0, time.UTC)) }
+	at := func(minute int) metav1.Time {
+		return metav1.NewTime(time.Date(2026, 11, 29, 12, minute, 0, 0, time.UTC))
+	}
 	waits := func(name, path string) finding {
 		e := entry(name, path, time.Time{}, nil)
 		e.Cause = v1alpha1.DriftCommitNotApplied
