@@ -2,6 +2,7 @@ package fleet
 
 import (
 	"path"
+	"slices"
 
 	"cloop.dev/cloop/apis/v1alpha1"
 )
@@ -23,6 +24,34 @@ func ClusterOf(name string) string {
 		}
 	}
 	return ""
+}
+
+// clustersOf are those that each applier comes to: where it is defined in a cluster's
+// directory, that one, and otherwise those of what applies the place where it is.
+func clustersOf(appliers []applier) [][]string {
+	all := make([][]string, len(appliers))
+	paths := pathsOf(appliers)
+	for i := range appliers {
+		if cluster := ClusterOf(appliers[i].in); cluster != "" {
+			all[i] = []string{cluster}
+		}
+	}
+	for changed := true; changed; {
+		changed = false
+		for i := range appliers {
+			if ClusterOf(appliers[i].in) != "" {
+				continue
+			}
+			for _, j := range paths.applying(appliers, appliers[i].in) {
+				for _, cluster := range all[j] {
+					if at, known := slices.BinarySearch(all[i], cluster); !known {
+						all[i], changed = slices.Insert(all[i], at, cluster), true
+					}
+				}
+			}
+		}
+	}
+	return all
 }
 
 // byCluster divides what nothing of the repository applies.

@@ -76,6 +76,9 @@ type Way struct {
 	By string
 	// In is the root, or the plain file, that defines that object.
 	In string
+	// Clusters are the directories clusters/NAME from which that object comes. Appliers
+	// has them.
+	Clusters []string
 	// Path is the one that this object names, at or above what is applied in this way;
 	// empty where it is of another repository.
 	Path string
@@ -127,10 +130,10 @@ func (r *Renderer) Appliers(ctx context.Context) ([]Way, error) {
 	if err != nil {
 		return nil, err
 	}
-	ways := make([]Way, len(appliers))
+	ways, clusters := make([]Way, len(appliers)), clustersOf(appliers)
 	for i := range appliers {
 		a := &appliers[i]
-		ways[i] = Way{By: a.name, In: a.in, Path: a.path, Fate: a.fate, of: a}
+		ways[i] = Way{By: a.name, In: a.in, Path: a.path, Fate: a.fate, Clusters: clusters[i], of: a}
 		if a.elsewhere {
 			ways[i].Path = ""
 		}

@@ -96,6 +96,11 @@ func TestWhatBecomesOfWhatIsApplied(t *testing.T) {
 			"v3/a.yaml": executorPool("a", "maxRunners: 5"), "v3/c.yaml": executorPool("c", "maxRunners: 3"),
 			"clusters/eu/k.yaml": strings.Replace(applier, "./pools", "./v1", 1), "clusters/us/k.yaml": strings.Replace(applier, "./pools", "./v2", 1)}
 	}
+	shared := files{"clusters/eu/kustomization.yaml": "resources: [../../common]\n", "clusters/us/kustomization.yaml": "resources: [../../common]\n", "common/kustomization.yaml": "resources: [m.yaml]\n",
+		"common/m.yaml": named("mid", byFlux("./mid")), "mid/k.yaml": byFlux("./v1")}
+	maps.Copy(shared, versions(byFlux("./pools")))
+	delete(shared, "clusters/eu/k.yaml")
+	delete(shared, "clusters/us/k.yaml")
 	below := files{"pools/k/b.yaml": executorPool("b", "maxRunners: 3"), "hub/b.yaml": hubPool("b", "maxRunners: 8")}
 	flux, sync := byFlux("./pools"), applies("./pools")
 	repository := func(name, url string) string {
@@ -141,6 +146,7 @@ func TestWhatBecomesOfWhatIsApplied(t *testing.T) {
 		"one follows the other":                        {versions(flux), files{"clusters/eu/k.yaml": byFlux("./v2"), "clusters/us/k.yaml": byFlux("./v3")}, "clusters/eu/k.yaml: fleet changed neutral; clusters/us/k.yaml: fleet changed neutral; v1 to v2: a changed raise; v1 to v2: b removed destructive; v2 to v3: a changed raise; v2 to v3: c added raise"},
 		"one follows the other, which goes":            {versions(flux), files{"clusters/eu/k.yaml": byFlux("./v2"), "clusters/us/k.yaml": gone}, "clusters/eu/k.yaml: fleet changed neutral; clusters/us/k.yaml: fleet removed destructive; v1 to v2: a changed raise; v1 to v2: b removed destructive; v2: a removed destructive"},
 		"a new one where the other was":                {versions(sync), files{"clusters/eu/k.yaml": applies("./v3"), "clusters/jp/k.yaml": applies("./v1")}, "clusters/eu: fleet changed neutral; clusters/jp: fleet added raise; v1 to v3: a changed raise; v1 to v3: b removed destructive; v1 to v3: c added raise; v1: a added raise; v1: b added raise"},
+		"defined once, and another path in one":        {shared, files{"clusters/us/kustomization.yaml": "resources: [../../common]\npatches:\n- target: {kind: Kustomization, name: mid}\n  patch: '[{\"op\": \"replace\", \"path\": \"/spec/path\", \"value\": \"./mid-us\"}]'\n", "mid-us/k.yaml": byFlux("./v2")}, "clusters/us: mid changed neutral; mid to mid-us: fleet changed neutral; v1 to v2: a changed raise; v1 to v2: b removed destructive"},
 		"narrowed, Flux":                               {pools(files{"boot/k.yaml": flux}, below), files{"boot/k.yaml": byFlux("./pools/k")}, "boot/k.yaml: fleet changed neutral; pools to pools/k: a removed destructive"},
 		"narrowed, a PoolSync":                         {pools(files{"boot/k.yaml": sync}, below), files{"boot/k.yaml": applies("./pools/k")}, "boot: fleet changed neutral; pools to pools/k: a removed destructive"},
 		"narrowed, Argo CD":                            {pools(files{"boot/k.yaml": recursive("pools")}, below), files{"boot/k.yaml": recursive("pools/k")}, "boot/k.yaml: fleet changed neutral; pools to pools/k: a removed destructive"},

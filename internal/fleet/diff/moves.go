@@ -22,53 +22,79 @@ type site struct{ by, in, path string }
 
 func siteOf(w fleet.Way) site { return site{w.By, w.In, w.Path} }
 
-// sites are those of one revision that the other does not have, by their object.
-func sites(ways, others []fleet.Way) map[string][]site {
-	known := map[site]bool{}
-	for _, way := range others {
-		known[siteOf(way)] = true
-	}
-	all := map[string][]site{}
-	for _, way := range ways {
-		if at := siteOf(way); !known[at] && !strings.Contains(at.path, "{{") {
-			all[at.by], known[at] = append(all[at.by], at), true
+// seat is a site as one cluster has it.
+type seat struct {
+	site
+	cluster string
+}
+
+// seats are those of one revision that the other does not have, by their object.
+func seats(ways, others []fleet.Way) map[string][]seat {
+	each := func(ways []fleet.Way, do func(seat)) {
+		for _, way := range ways {
+			if strings.Contains(way.Path, "{{") {
+				continue
+			}
+			for _, cluster := range way.Clusters {
+				do(seat{siteOf(way), cluster})
+			}
+			if len(way.Clusters) == 0 {
+				do(seat{siteOf(way), ""})
+			}
 		}
 	}
+	known := map[seat]bool{}
+	each(others, func(at seat) { known[at] = true })
+	all := map[string][]seat{}
+	each(ways, func(at seat) {
+		if !known[at] {
+			all[at.by], known[at] = append(all[at.by], at), true
+		}
+	})
 	for _, list := range all {
-		slices.SortFunc(list, func(a, b site) int { return strings.Compare(a.path+"\x00"+a.in, b.path+"\x00"+b.in) })
+		slices.SortFunc(list, func(a, b seat) int {
+			return strings.Compare(a.path+"\x00"+a.in+"\x00"+a.cluster, b.path+"\x00"+b.in+"\x00"+b.cluster)
+		})
 	}
 	return all
 }
 
 // movesBetween pairs the paths that an object applied with those that it applies
 // now. Objects of several clusters may have one name: those are told apart by
-// where they are defined, or else by the last name of their path. One that is only
+// where they are defined and by their cluster, or else by the last name of their path. One that is only
 // written in another place has not moved, and who cannot be told apart has moved nothing. What an object that is still there applies no more, and
 // nothing in its place, goes nowhere.
 func movesBetween(before, after []fleet.Way) []move {
 	var all []move
-	arrived := sites(after, before)
-	for by, gone := range sites(before, after) {
+	add := func(m move) {
+		if m.from != m.to && !slices.Contains(all, m) {
+			all = append(all, m)
+		}
+	}
+	arrived := seats(after, before)
+	for by, gone := range seats(before, after) {
 		come := arrived[by]
-		pair := func(same func(a, b site) bool) {
+		pair := func(same func(a, b seat) bool) {
 			for _, from := range slices.Clone(gone) {
-				to, ok := only(come, func(s site) bool { return same(from, s) })
-				if _, alone := only(gone, func(s site) bool { return same(s, to) }); !ok || !alone {
+				to, ok := only(come, func(s seat) bool { return same(from, s) })
+				if _, alone := only(gone, func(s seat) bool { return same(s, to) }); !ok || !alone {
 					continue
 				}
-				all = append(all, move{by, from.path, to.path, from.in, to.in})
-				gone = slices.DeleteFunc(gone, func(s site) bool { return s == from })
-				come = slices.DeleteFunc(come, func(s site) bool { return s == to })
+				add(move{by, from.path, to.path, from.in, to.in})
+				gone = slices.DeleteFunc(gone, func(s seat) bool { return s == from })
+				come = slices.DeleteFunc(come, func(s seat) bool { return s == to })
 			}
 		}
-		pair(func(a, b site) bool { return a.in == b.in })
+		pair(func(a, b seat) bool { return a.in == b.in && a.cluster == b.cluster })
+		pair(func(a, b seat) bool { return a.cluster == b.cluster && a.cluster != "" })
 		gone, come = elsewhere(gone, come)
-		pair(func(a, b site) bool { return path.Base(a.path) == path.Base(b.path) })
-		pair(func(a, b site) bool { return relative(a) == relative(b) && relative(a) != "" })
-		pair(func(site, site) bool { return true })
+		pair(func(a, b seat) bool { return a.in == b.in })
+		pair(func(a, b seat) bool { return path.Base(a.path) == path.Base(b.path) })
+		pair(func(a, b seat) bool { return relative(a.site) == relative(b.site) && relative(a.site) != "" })
+		pair(func(seat, seat) bool { return true })
 		for _, from := range gone {
 			if slices.ContainsFunc(after, func(w fleet.Way) bool { return w.By == by && w.In == from.in }) {
-				all = append(all, move{by, from.path, "", from.in, from.in})
+				add(move{by, from.path, "", from.in, from.in})
 			}
 		}
 	}
@@ -79,10 +105,10 @@ func movesBetween(before, after []fleet.Way) []move {
 }
 
 // elsewhere leaves out what is only written in another place, as far as there are as many.
-func elsewhere(gone, come []site) (left, arrived []site) {
+func elsewhere(gone, come []seat) (left, arrived []seat) {
 	arrived = slices.Clone(come)
 	for _, from := range gone {
-		if same := slices.IndexFunc(arrived, func(s site) bool { return s.path == from.path }); same >= 0 {
+		if same := slices.IndexFunc(arrived, func(s seat) bool { return s.path == from.path }); same >= 0 {
 			arrived = slices.Delete(arrived, same, same+1)
 			continue
 		}
@@ -153,7 +179,7 @@ func (c *comparison) findMoves(ctx context.Context) error {
 // movedAt compares what comes to a path, or goes from it, with the other half of
 // the move, and leaves the other ways. done: there are none.
 func (c *comparison) movedAt(ctx context.Context, name string, before, after *[]fleet.Way) (done bool, err error) {
-	told := false
+	told, was, now := false, *before, *after
 	for _, m := range c.moves {
 		switch {
 		case m.to == name:
@@ -175,8 +201,13 @@ func (c *comparison) movedAt(ctx context.Context, name string, before, after *[]
 	part := func(w fleet.Way) bool {
 		return (c.was.Adopted(name) || c.now.Adopted(name)) && w.Path != name && w.Path != "." && c.visited[w.Path]
 	}
-	*before = slices.DeleteFunc(slices.Clone(*before), func(w fleet.Way) bool { return gone[siteOf(w)] || part(w) })
-	*after = slices.DeleteFunc(slices.Clone(*after), func(w fleet.Way) bool { return come[siteOf(w)] || part(w) })
+	// What only one of several clusters has left is there for the others.
+	stays := func(w fleet.Way) bool {
+		at := func(other fleet.Way) bool { return siteOf(other) == siteOf(w) }
+		return slices.ContainsFunc(was, at) && slices.ContainsFunc(now, at)
+	}
+	*before = slices.DeleteFunc(slices.Clone(was), func(w fleet.Way) bool { return gone[siteOf(w)] && !stays(w) || part(w) })
+	*after = slices.DeleteFunc(slices.Clone(now), func(w fleet.Way) bool { return come[siteOf(w)] && !stays(w) || part(w) })
 	// What nobody of the repository applies is no other way beside one that moved.
 	return (told || len(*before)+len(*after) < all) && len(appliersOf(*before, *after)) == 0, nil
 }
