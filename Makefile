@@ -8,7 +8,7 @@ TOOL := $(GO) tool -modfile=tools/go.mod
 # Arguments of go test, such as TEST_FLAGS=-run=TestStory.
 TEST_FLAGS ?=
 # How long one package's tests may take.
-TEST_TIMEOUT ?= 10m
+TEST_TIMEOUT ?= 15m
 
 VERSION ?=
 LDFLAGS := -s -w $(if $(VERSION),-X cloop.dev/cloop/internal/cli.version=$(VERSION))
