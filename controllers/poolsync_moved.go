@@ -2,7 +2,6 @@ package controllers
 
 import (
 	"slices"
-	"strings"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
@@ -32,9 +31,6 @@ func notMoved(b *build, doomed []*unstructured.Unstructured) []*unstructured.Uns
 
 // movedFrom is the object that one says it was, NAME or NAMESPACE/NAME: of its kind.
 func movedFrom(id objectID, from string) objectID {
-	if namespace, name, both := strings.Cut(from, "/"); both {
-		id.namespace, from = namespace, name
-	}
-	id.name = from
+	id.namespace, id.name = moved.Named(from, id.namespace)
 	return id
 }

@@ -3,13 +3,13 @@ package fleet
 import (
 	"context"
 	"slices"
-	"strings"
 	"sync"
 
 	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"cloop.dev/cloop/apis/v1alpha1"
+	"cloop.dev/cloop/internal/fleet/moved"
 )
 
 // baseline is what the objects of each root were before a change.
@@ -112,10 +112,7 @@ func movedFrom(object *unstructured.Unstructured) string {
 	}
 	was := &unstructured.Unstructured{}
 	was.SetGroupVersionKind(object.GroupVersionKind())
-	namespace, name, ok := strings.Cut(annotation, "/")
-	if !ok {
-		namespace, name = object.GetNamespace(), annotation
-	}
+	namespace, name := moved.Named(annotation, object.GetNamespace())
 	was.SetNamespace(namespace)
 	was.SetName(name)
 	return identity(was)

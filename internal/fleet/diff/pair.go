@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"strings"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
@@ -164,11 +163,7 @@ func renames(before, after map[key]*item) (map[key]key, []string) {
 // movedFrom is the object that an annotation means.
 func movedFrom(at key, now *item, annotation string, before map[key]*item) key {
 	from := at
-	if namespace, name, ok := strings.Cut(annotation, "/"); ok {
-		from.namespace, from.name = namespace, name
-	} else {
-		from.name = annotation
-	}
+	from.namespace, from.name = moved.Named(annotation, at.namespace)
 	if hubReads(now) && before[from] == nil {
 		if place, known := places(before)[from.name]; known && place != (key{}) {
 			return place

@@ -6,6 +6,17 @@
 // reads nothing and changes nothing.
 package moved
 
+import "strings"
+
+// Named is the object that the annotation of one in a namespace means: NAME, or
+// NAMESPACE/NAME.
+func Named(annotation, namespace string) (ofNamespace, name string) {
+	if ofNamespace, name, both := strings.Cut(annotation, "/"); both {
+		return ofNamespace, name
+	}
+	return namespace, annotation
+}
+
 // Claim is an object that says that it was another one.
 type Claim[K comparable] struct{ At, From K }
 
