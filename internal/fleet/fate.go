@@ -28,12 +28,17 @@ func (f Fate) Spares(obj *unstructured.Unstructured) bool {
 	return !HubReads(obj) && f.heeds && Unpruned(obj)
 }
 
+// Prunes says whether a PoolSync prunes, which is the default.
+func Prunes(sync *unstructured.Unstructured) bool {
+	prune, said, _ := unstructured.NestedBool(sync.Object, "spec", "prune")
+	return prune || !said
+}
+
 // fateBy is that of what an object applies.
 func fateBy(obj *unstructured.Unstructured) Fate {
 	switch {
 	case isKind(obj, v1alpha1.PoolSyncKind):
-		prune, said, _ := unstructured.NestedBool(obj.Object, "spec", "prune")
-		return Fate{Prunes: prune || !said, Along: TakesAlong(obj)}
+		return Fate{Prunes: Prunes(obj), Along: TakesAlong(obj)}
 	case isFlux(obj):
 		prune, _, _ := unstructured.NestedBool(obj.Object, "spec", "prune")
 		return Fate{Prunes: prune, Empties: prune, Along: TakesAlong(obj), heeds: true}

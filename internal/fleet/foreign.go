@@ -187,8 +187,7 @@ func TakesAlong(obj *unstructured.Unstructured) bool {
 	argo := obj.GroupVersionKind().Group == argoGroup
 	switch suspended, _, _ := unstructured.NestedBool(obj.Object, "spec", "suspend"); {
 	case isKind(obj, v1alpha1.PoolSyncKind):
-		prune, said, _ := unstructured.NestedBool(obj.Object, "spec", "prune")
-		return (prune || !said) && (!suspended || textAt(obj, "spec", "suspendUntil") != "")
+		return Prunes(obj) && (!suspended || textAt(obj, "spec", "suspendUntil") != "")
 	case isFlux(obj) && suspended:
 		// Its finalizer deletes nothing then.
 		return false

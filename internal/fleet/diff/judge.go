@@ -115,7 +115,7 @@ func applied(of func(*unstructured.Unstructured) string, other string) judge {
 		switch from := of(c.before); {
 		case from == "" || from == of(c.after):
 			return Neutral
-		case !prunes(c.after):
+		case !fleet.Prunes(c.after):
 			return Raise
 		}
 		return Destructive

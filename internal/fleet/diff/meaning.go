@@ -111,9 +111,3 @@ func deletionPolicy(pool *unstructured.Unstructured) string {
 	}
 	return policy
 }
-
-// prunes says whether a PoolSync prunes, which is the default.
-func prunes(sync *unstructured.Unstructured) bool {
-	prune, found, _ := unstructured.NestedBool(sync.Object, "spec", "prune")
-	return prune || !found
-}
