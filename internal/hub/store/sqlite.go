@@ -199,9 +199,10 @@ func whole(ctx context.Context, db *sql.DB) error {
 	return nil
 }
 
-// complete refuses a database whose file is gone while its journal is there, and
-// after a hub that did not end in order, and one whose file is empty: SQLite would make a new one, throw away what the
-// journal holds, and the hub would begin as if nobody had ever used it.
+// complete refuses a database whose file is gone while its journal is there or after
+// a hub that did not end in order, and one whose file is empty: SQLite would make a
+// new one, throw away what the journal holds, and the hub would begin as if nobody had
+// ever used it.
 func complete(path string) error {
 	file, fileErr := os.Stat(path)
 	journal, journalErr := os.Stat(path + "-wal")
