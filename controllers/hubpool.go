@@ -64,6 +64,8 @@ type hubPoolMemory struct {
 	token secret.String
 	// answered is what the hub said to what it was told last.
 	answered pushAnswer
+	// awaited is the id of the pool that it waited for to become; empty: it did not.
+	awaited string
 	// rewrites is about credentials that somebody takes out of their Secret.
 	rewrites contest
 	// finishes counts tries in a row to end a rotation.

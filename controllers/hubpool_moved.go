@@ -1,8 +1,11 @@
 package controllers
 
 import (
+	"cmp"
 	"context"
 	"fmt"
+	"slices"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -59,7 +62,7 @@ func (r *hubPoolReconciler) inherits(ctx context.Context, p *hubPoolPass, owner 
 	}
 	was, failure := p.hub.GetPool(ctx, from.Name)
 	if problemCode(failure) == hubv1.CodeNotFound {
-		return "", nil
+		return "", r.takenOver(ctx, p, from)
 	}
 	if failure != nil {
 		return "", hubFailure(failure)
@@ -68,79 +71,186 @@ func (r *hubPoolReconciler) inherits(ctx context.Context, p *hubPoolPass, owner 
 	if err != nil || !own(&was, theirs) {
 		return "", err
 	}
+	p.memory.awaited = was.ID
 	old, gone, failure := r.leaving(ctx, from)
 	switch {
 	case failure != nil:
 		return "", transient(v1alpha1.ReasonApplyFailed, failure)
 	case !gone:
 		return "", transient(v1alpha1.ReasonRenameWaits, fmt.Errorf("the pool is to be HubPool %s under another name, and that is still there", from.Name))
-	case old != nil && p.status.Credential == nil:
+	}
+	claims, err := r.claims(ctx, p, r.client, from)
+	if err != nil {
+		return "", err
+	}
+	if next := heir(claims); next != nil && next.Name != p.pool.Name {
+		failed := transient(v1alpha1.ReasonRenameWaits, fmt.Errorf("HubPool %s says too that it was %s, and takes the pool over, because it %s", next.Name, from.Name, whyFirst(next, p.pool)))
+		failed.remedy = fmt.Sprintf("for this HubPool to take it over, take the annotation %s out of HubPool %s; for a new pool beside that, out of this one", v1alpha1.AnnotationMovedFrom, next.Name)
+		return "", failed
+	}
+	if old != nil && p.status.Credential == nil {
 		// So that they are replaced where the new one has its credential in another Secret.
 		p.status.Credential = old.Status.Credential.DeepCopy()
 	}
 	return from.Name, nil
 }
 
-// bequeath leaves the pool of a HubPool that is being deleted to the one that says
-// that it was this one.
-func (r *hubPoolReconciler) bequeath(ctx context.Context, p *hubPoolPass) *stageError {
-	heir, err := r.heir(ctx, p)
-	if err != nil || heir == nil {
+// clocksAgree is how exactly the times of a hub and of a cluster are compared: those
+// in headers and objects have no fractions of a second.
+const clocksAgree = 2 * time.Second
+
+// takenOver says that another HubPool has become what the pass's says that it was.
+// What the hub never had, or nobody has taken over, it returns no error for: the pool
+// is new then, as where a repository with annotations from long ago meets a new hub.
+func (r *hubPoolReconciler) takenOver(ctx context.Context, p *hubPoolPass, from types.NamespacedName) *stageError {
+	claims, err := r.claims(ctx, p, r.client, from)
+	if err != nil {
 		return err
 	}
-	name := client.ObjectKeyFromObject(heir)
-	mine, failed := r.owner(ctx, p)
-	if failed != nil {
-		return failed
+	for _, c := range claims {
+		// One that was renamed is older than the HubPool that it is now.
+		older := func() bool {
+			return c.has.CreatedAt.Add(clocksAgree - p.hub.link.hub.Ahead()).Before(c.pool.CreationTimestamp.Time)
+		}
+		if c.owns && c.pool.Name != p.pool.Name && (c.has.ID == p.memory.awaited || older()) {
+			return stalled(v1alpha1.ReasonRenameTaken, fmt.Errorf("HubPool %s says too that it was %s, and has taken the pool over", c.pool.Name, from.Name))
+		}
 	}
-	if p.have != nil && !own(p.have, mine) {
-		return nil
-	}
-	theirs, failure := p.hub.GetPool(ctx, heir.Name)
-	if failure != nil && problemCode(failure) != hubv1.CodeNotFound {
-		return hubFailure(failure)
-	}
-	owner, failed := r.ownerOf(ctx, name)
-	switch has := failure == nil && own(&theirs, owner); {
-	case failed != nil:
-		return failed
-	case has && p.have == nil && (p.status.Hub == nil || p.status.Hub.ID == theirs.ID):
-		p.log(ctx, "leaves a pool to the HubPool that it is now", "heir", heir.Name)
-		r.hubs.tell(ctx, name) // its Secret is free
-		return r.letGoOf(ctx, p)
-	case has || p.have == nil:
-		return nil // that is another pool
-	}
-	p.waits = fmt.Sprintf("HubPool %s to take the pool over at the hub, which it says it is now; without its annotation %s the pool has deletionPolicy %s carried out",
-		heir.Name, v1alpha1.AnnotationMovedFrom, p.pool.Spec.DeletionPolicy)
-	p.comeBack(r.clock.Now().Add(hubRetryLast))
-	r.hubs.tell(ctx, name)
 	return nil
 }
 
-// heir is the HubPool of the same hub that says that it was the one of the pass; nil
-// where there is none.
-func (r *hubPoolReconciler) heir(ctx context.Context, p *hubPoolPass) (*v1alpha1.HubPool, *stageError) {
+// bequeath leaves the pool of a HubPool that is being deleted to the one that says
+// that it was this one.
+func (r *hubPoolReconciler) bequeath(ctx context.Context, p *hubPoolPass) *stageError {
 	if fleet.ToObserve(p.pool) || p.pool.Spec.Hub == nil {
-		return nil, nil //nolint:nilnil // no heir is neither a value nor an error
+		return nil
 	}
 	reader, cached := client.Reader(r.client), &v1alpha1.HubPool{}
 	if err := r.client.Get(ctx, p.name(), cached); err != nil || cached.DeletionTimestamp == nil {
 		// The cache does not have the deletion yet, so it may lack what came before that.
 		reader = r.live
 	}
-	pools := &v1alpha1.HubPoolList{}
-	if err := reader.List(ctx, pools, client.InNamespace(p.pool.Namespace), client.UnsafeDisableDeepCopy); err != nil {
-		return nil, transient(v1alpha1.ReasonApplyFailed, fmt.Errorf("list the HubPools: %w", err))
+	claims, err := r.claims(ctx, p, reader, p.name())
+	if err != nil || len(claims) == 0 {
+		return err
 	}
-	for i := range pools.Items {
-		other := &pools.Items[i]
-		from, moved := predecessor(other)
-		if moved && from == p.name() && other.DeletionTimestamp == nil && !fleet.ToObserve(other) && other.Spec.Hub != nil && fleet.HubAddress(other.Spec.Hub.URL) == fleet.HubAddress(p.url()) {
-			return other.DeepCopy(), nil
+	mine, err := r.owner(ctx, p)
+	switch {
+	case err != nil:
+		return err
+	case p.have == nil:
+		return r.bequeathed(ctx, p, claims)
+	case !own(p.have, mine):
+		return nil
+	}
+	next := heir(claims)
+	if next == nil {
+		return nil // each of them is another pool
+	}
+	p.waits = fmt.Sprintf("HubPool %s to take the pool over at the hub, which it says it is now; without its annotation %s the pool has deletionPolicy %s carried out",
+		next.Name, v1alpha1.AnnotationMovedFrom, p.pool.Spec.DeletionPolicy)
+	p.comeBack(r.clock.Now().Add(hubRetryLast))
+	r.tellAll(ctx, claims)
+	return nil
+}
+
+// bequeathed lets a HubPool go whose pool one of those that claim it has by now.
+func (r *hubPoolReconciler) bequeathed(ctx context.Context, p *hubPoolPass, claims []claim) *stageError {
+	for _, c := range claims {
+		if c.owns && (p.status.Hub == nil || p.status.Hub.ID == c.has.ID) {
+			p.log(ctx, "leaves a pool to the HubPool that it is now", "heir", c.pool.Name)
+			r.tellAll(ctx, claims) // its Secret is free
+			return r.letGoOf(ctx, p)
 		}
 	}
-	return nil, nil //nolint:nilnil // as above
+	return nil
+}
+
+// claim is a HubPool that says that it was another one.
+type claim struct {
+	pool *v1alpha1.HubPool
+	// has is what the hub has under its name; nil: nothing. owns says that this is its own.
+	has  *hubv1.Pool
+	owns bool
+}
+
+// claims are the HubPools of the pass's hub that say that they were one, the pass's own
+// among them, the oldest first.
+func (r *hubPoolReconciler) claims(ctx context.Context, p *hubPoolPass, reader client.Reader, was types.NamespacedName) ([]claim, *stageError) {
+	list := &v1alpha1.HubPoolList{}
+	if err := reader.List(ctx, list, client.InNamespace(was.Namespace), client.UnsafeDisableDeepCopy); err != nil {
+		return nil, transient(v1alpha1.ReasonApplyFailed, fmt.Errorf("list the HubPools: %w", err))
+	}
+	pools := []*v1alpha1.HubPool{p.pool} // as it is, whatever a cache still has
+	for i := range list.Items {
+		if list.Items[i].Name != p.pool.Name {
+			pools = append(pools, &list.Items[i])
+		}
+	}
+	slices.SortFunc(pools, func(a, b *v1alpha1.HubPool) int {
+		return cmp.Or(a.CreationTimestamp.Compare(b.CreationTimestamp.Time), cmp.Compare(a.Name, b.Name))
+	})
+	var claims []claim
+	for _, pool := range pools {
+		from, moved := predecessor(pool)
+		if !moved || from != was || pool.DeletionTimestamp != nil || fleet.ToObserve(pool) || pool.Spec.Hub == nil || fleet.HubAddress(pool.Spec.Hub.URL) != fleet.HubAddress(p.url()) {
+			continue
+		}
+		c, err := r.claimOf(ctx, p, pool.DeepCopy())
+		if err != nil {
+			return nil, err
+		}
+		claims = append(claims, c)
+	}
+	return claims, nil
+}
+
+func (r *hubPoolReconciler) claimOf(ctx context.Context, p *hubPoolPass, pool *v1alpha1.HubPool) (claim, *stageError) {
+	owner, err := r.ownerOf(ctx, client.ObjectKeyFromObject(pool))
+	if err != nil {
+		return claim{}, err
+	}
+	switch has, failure := p.hub.GetPool(ctx, pool.Name); {
+	case problemCode(failure) == hubv1.CodeNotFound:
+		return claim{pool: pool}, nil
+	case failure != nil:
+		return claim{}, hubFailure(failure)
+	default:
+		return claim{pool, &has, own(&has, owner)}, nil
+	}
+}
+
+// heir is the HubPool that takes a pool over of those that claim it, the oldest first;
+// nil where each has another pool. One whose name the hub has for something else comes
+// last: the hub refuses it the name, and it says so.
+func heir(claims []claim) *v1alpha1.HubPool {
+	var last *v1alpha1.HubPool
+	for _, c := range claims {
+		switch {
+		case c.has == nil:
+			return c.pool
+		case !c.owns && last == nil:
+			last = c.pool
+		}
+	}
+	return last
+}
+
+// whyFirst says what makes one of two HubPools that claim the same the heir.
+func whyFirst(a, b *v1alpha1.HubPool) string {
+	switch a.CreationTimestamp.Compare(b.CreationTimestamp.Time) {
+	case -1:
+		return "is the older one"
+	case 0:
+		return "comes first by its name"
+	}
+	return "may have its name at the hub"
+}
+
+func (r *hubPoolReconciler) tellAll(ctx context.Context, claims []claim) {
+	for _, c := range claims {
+		r.hubs.tell(ctx, client.ObjectKeyFromObject(c.pool))
+	}
 }
 
 // inheritSecret makes the Secret of the HubPool that the pass's was its own, once that

@@ -115,3 +115,82 @@ func TestAHubPoolThatOnlyClaimsToBeAnotherHasNothingOfIt(t *testing.T) {
 		})
 	}
 }
+
+// Of several HubPools that say that they were one, the one takes its pool over that has
+// none yet, the oldest of several, and each of the others says so and has no pool made.
+func TestOfSeveralHubPoolsThatWereOneTheOldestWithoutAPoolIsIt(t *testing.T) {
+	t.Parallel()
+	for name, oldFirst := range map[string]bool{"the old one is looked at first": true, "the others are looked at first": false} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := newHubStage(t)
+			was := s.name
+			// By their names, what is left over of an earlier rename comes first.
+			leftOver, heir, late := was+"-a", was+"-b", was+"-c"
+			as := func(name string) *v1alpha1.HubPool {
+				s.name = name
+				p, _ := s.pass()
+				return p
+			}
+			unmade := func(name string) {
+				t.Helper()
+				if pool, err := s.hub.admin.GetPool(s.ctx, name); err == nil {
+					t.Errorf("the hub has %s as %s", pool.Name, pool.ID)
+				}
+			}
+			s.name = leftOver
+			s.pool()
+			s.wants(as(leftOver), v1alpha1.ReasonPushed, "")
+			its := s.atHub().ID
+			s.edit(wasCalled(was))
+			s.name = was
+			s.pool(revokes)
+			s.wants(as(was), v1alpha1.ReasonPushed, "")
+			before := s.atHub().ID
+			for _, name := range []string{heir, late} {
+				s.name = name
+				s.pool(revokes, wasCalled(was))
+				s.wants(as(name), v1alpha1.ReasonRenameWaits, "HubPool "+was+" under another name")
+			}
+			s.name = was
+			s.delete()
+			if oldFirst {
+				s.wants(as(was), v1alpha1.ReasonProgressing, "HubPool "+heir+" to take the pool over")
+			}
+			s.wants(as(late), v1alpha1.ReasonRenameWaits, "HubPool "+heir+" says too that it was "+was)
+			unmade(late)
+			s.wants(as(heir), v1alpha1.ReasonPushed, before)
+			s.wants(as(leftOver), v1alpha1.ReasonPushed, its)
+			s.wants(as(late), v1alpha1.ReasonRenameTaken, "HubPool "+heir+" says too that it was "+was+", and has taken the pool over: for a new pool beside that one take the annotation")
+			if p := as(was); p != nil {
+				t.Fatalf("the old one is still there: %+v", p.Status.Conditions)
+			}
+			s.wants(as(late), v1alpha1.ReasonRenameTaken, "HubPool "+heir)
+			unmade(late)
+			if s.name = heir; s.atHub().ID != before || s.atHub().State != hubv1.PoolActive {
+				t.Errorf("the hub has %+v, and had %s", s.atHub(), before)
+			}
+			// Whoever wants a new pool says so.
+			s.name = late
+			s.edit(func(p *v1alpha1.HubPool) { p.Annotations = nil })
+			s.wants(as(late), v1alpha1.ReasonPushed, "")
+			if id := s.atHub().ID; id == before || id == its {
+				t.Errorf("the new pool is %s", id)
+			}
+		})
+	}
+}
+
+// A repository with what is left over of renames from long ago meets a hub that knows
+// none of the pools.
+func TestHubPoolsThatWereOneAreEachNewWhereTheHubNeverHadIt(t *testing.T) {
+	t.Parallel()
+	s := newHubStage(t)
+	was := s.name
+	for _, name := range []string{was + "-a", was + "-b"} {
+		s.name = name
+		s.pool(wasCalled(was))
+		p, _ := s.pass()
+		s.wants(p, v1alpha1.ReasonPushed, "")
+	}
+}

@@ -96,6 +96,7 @@ const (
 	ReasonDefinitionRefused   Reason = "DefinitionRefused"
 	ReasonHubSyncOwns         Reason = "HubSyncOwns"
 	ReasonRenameWaits         Reason = "RenameWaits"
+	ReasonRenameTaken         Reason = "RenameTaken"
 	ReasonPoolRevoked         Reason = "PoolRevoked"
 	ReasonCredentialNotOurs   Reason = "CredentialNotOurs"
 	ReasonCredentialUnwritten Reason = "CredentialUnwritten"
@@ -174,6 +175,7 @@ var remedies = map[Reason]string{
 	ReasonDefinitionRefused:    "change the fields that the hub names, or have the token's ceiling widened",
 	ReasonHubSyncOwns:          "keep the pool in one of the two places, and take it out of the other",
 	ReasonRenameWaits:          "take the HubPool of the old name out of Git; for a new pool beside the old one take the annotation cloop.dev/moved-from out",
+	ReasonRenameTaken:          "for a new pool beside that one take the annotation cloop.dev/moved-from out; else take this HubPool out of Git",
 	ReasonPoolRevoked:          "nothing, if it was meant; to have the pool made again, change its definition in Git",
 	ReasonCredentialNotOurs:    "name another Secret in spec.credential.secretRef, or delete the one that is there if nobody needs it",
 	ReasonCredentialUnwritten:  "create the namespace that spec.credential.secretRef names, and bind the ClusterRole cloop-fleet-credential-writer there to the fleet controller's account",
