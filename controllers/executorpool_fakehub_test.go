@@ -35,6 +35,8 @@ type fakeHub struct {
 	queued     int32
 	runners    []*fakeRunner // in the order of minting
 	credential string
+	// source is where the hub has the pool from.
+	source *hubv1.Provenance
 	// earlier are older credentials that are live: → whether the controller has
 	// shown that it had them.
 	earlier  map[string]bool
@@ -255,7 +257,7 @@ func (h *fakeHub) snapshot(credential string) hubv1.PoolSnapshot {
 		Revision: h.revision, Features: []string{hubv1.FeatureRunnerStates, hubv1.FeatureRunnerGone}, Queued: h.queued, Duplicate: h.duplicate,
 		Pool: hubv1.Pool{
 			ID: h.id, Name: "gpu", State: hubv1.PoolActive,
-			PoolDefinition: hubv1.PoolDefinition{MaxRunners: h.max},
+			PoolDefinition: hubv1.PoolDefinition{MaxRunners: h.max}, Source: h.source,
 		},
 	}
 	for _, r := range h.runners {

@@ -11,7 +11,6 @@ import (
 
 	"cloop.dev/cloop/apis/hubv1"
 	"cloop.dev/cloop/apis/v1alpha1"
-	"cloop.dev/cloop/internal/fleet"
 	"cloop.dev/cloop/internal/pool"
 	"cloop.dev/cloop/internal/secret"
 )
@@ -27,7 +26,7 @@ const (
 func (o *observation) name() types.NamespacedName { return client.ObjectKeyFromObject(o.xpool) }
 
 // poolConditions are the conditions of an ExecutorPool.
-var poolConditions = []string{v1alpha1.ConditionReady, v1alpha1.ConditionDegraded, v1alpha1.ConditionInvalid, v1alpha1.ConditionUnsupported}
+var poolConditions = []string{v1alpha1.ConditionReady, v1alpha1.ConditionDegraded, v1alpha1.ConditionInvalid, v1alpha1.ConditionUnsupported, v1alpha1.ConditionDrifted}
 
 // report shows what was found and done: status, Events and metrics.
 func (r *executorPoolReconciler) report(ctx context.Context, o *observation, plan pool.Plan, result *outcome) error {
@@ -41,7 +40,7 @@ func (r *executorPoolReconciler) report(ctx context.Context, o *observation, pla
 	r.metrics.observe(o.name(), plan.Numbers)
 	changed := o.xpool.DeepCopy()
 	r.fillStatus(&changed.Status, o, plan, conditions)
-	r.metrics.drift(o.name(), len(changed.Status.Drift))
+	r.reportDrift(&changed.Status, o, after.Link, result)
 	r.metrics.gotk.looked(o.name(), gotkObject{
 		ready: readyStatus(changed.Status.Conditions), revision: o.xpool.Annotations[v1alpha1.AnnotationRevision],
 	}, r.clock.Since(o.snapshot.Now))
@@ -90,7 +89,6 @@ func (r *executorPoolReconciler) fillStatus(status *v1alpha1.ExecutorPoolStatus,
 	}
 	if hub := o.snapshot.Hub; hub != nil {
 		status.Hub = hubReference(hub.Pool)
-		status.Drift = datedDrift(fleet.CrossSurface(o.xpool, hub.Pool), status.Drift, now)
 	}
 }
 
@@ -100,23 +98,6 @@ func hubReference(p hubv1.Pool) *v1alpha1.HubPoolReference {
 		reference.Revision = p.Source.Revision
 	}
 	return reference
-}
-
-// datedDrift says since when each entry has been there.
-func datedDrift(entries, before []v1alpha1.DriftEntry, now metav1.Time) []v1alpha1.DriftEntry {
-	if len(entries) == 0 {
-		return nil
-	}
-	entries = entries[:min(len(entries), maxDrift)]
-	for i := range entries {
-		entries[i].Since = now
-		for _, old := range before {
-			if old.Path == entries[i].Path && old.Cause == entries[i].Cause {
-				entries[i].Since = old.Since
-			}
-		}
-	}
-	return entries
 }
 
 // isTrouble says whether a condition says that something is wrong. Ready only

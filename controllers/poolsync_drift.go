@@ -181,11 +181,15 @@ func follow(before []v1alpha1.DriftEntry, found []finding, looked func(*v1alpha1
 			differing[object] = append(differing[object], key.path)
 		}
 		f.Since = now
-		if old, ok := open[key]; ok && old.Cause == f.Cause {
+		switch old, ok := open[key]; {
+		case ok && old.Cause == f.Cause:
 			f.Since = old.Since
 			// Who wrote it is forgotten once somebody else owns the field.
 			f.Manager = cmp.Or(f.Manager, old.Manager)
-		} else {
+		case ok && old.Cause == v1alpha1.DriftConverging:
+			f.Since = old.Since // what did not pass began then
+			h.detected = append(h.detected, f.DriftEntry)
+		default:
 			h.detected = append(h.detected, f.DriftEntry)
 		}
 		if f.corrected {
@@ -236,7 +240,7 @@ func sortDrift(entries []v1alpha1.DriftEntry) {
 // looked says whether the object of an entry was looked at in this pass.
 func (p *syncPass) looked() func(*v1alpha1.DriftEntry) bool {
 	if p.full && p.target != nil && len(p.sights) > 0 {
-		return func(*v1alpha1.DriftEntry) bool { return true }
+		return everything
 	}
 	seen := map[driftKey]bool{}
 	for _, s := range p.sights {

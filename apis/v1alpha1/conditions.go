@@ -38,6 +38,8 @@ const (
 	ReasonRunnersRefused       Reason = "RunnersRefused"
 	ReasonPodRefused           Reason = "PodRefused"
 	ReasonPodStuck             Reason = "PodStuck"
+	ReasonRuleBroken           Reason = "RuleBroken"
+	ReasonConverging           Reason = "Converging"
 )
 
 // Reasons of conditions of every kind.
@@ -151,6 +153,8 @@ var remedies = map[Reason]string{
 	ReasonRunnersRefused:       "raise the hub pool's maxRunners or uncordon it, if that is what you want",
 	ReasonPodRefused:           "change what the API server names: a ResourceQuota, an admission policy or the namespace's Pod Security level",
 	ReasonPodStuck:             "correct spec.template (nodeSelector, tolerations, resources, image), or give the cluster what it names: Pods that wait are then replaced",
+	ReasonRuleBroken:           "change one of the two in Git; `cloop fleet check` shows the rule",
+	ReasonConverging:           "wait for the sync, or hurry it with `cloop fleet reconcile`",
 	ReasonNotBuilt:             "take the fields out of the spec, or upgrade cloop to a version that does what they ask for",
 	ReasonRetireRefused:        "nothing, unless it lasts: the runners were given work meanwhile",
 	ReasonRunnerFailed:         "read the runner's report that the Event quotes",

@@ -160,7 +160,7 @@ func (s *fleetStatus) addPools(cluster string, pools []unstructured.Unstructured
 		if err != nil {
 			continue // whoever applies it has said so
 		}
-		differ := notCorrected(pool.Status.Drift)
+		differ := fleet.Open(pool.Status.Drift)
 		if differ == 0 {
 			continue
 		}
@@ -179,16 +179,6 @@ func (s *fleetStatus) addPools(cluster string, pools []unstructured.Unstructured
 		}
 		s.Items = append(s.Items, item)
 	}
-}
-
-// notCorrected counts what differs still.
-func notCorrected(drift []v1alpha1.DriftEntry) (differ int) {
-	for i := range drift {
-		if drift[i].Corrected == nil {
-			differ++
-		}
-	}
-	return differ
 }
 
 // foreignOf is what applies the pools of a cluster in place of a PoolSync, as far as the
@@ -255,7 +245,7 @@ func poolSyncStatus(cluster string, sync v1alpha1.PoolSync) syncStatus {
 			status.Message = strings.TrimSuffix(status.Suspension+"; before that: "+status.Message, "; before that: ")
 		}
 	}
-	status.Drift = notCorrected(sync.Status.Drift)
+	status.Drift = fleet.Open(sync.Status.Drift)
 	drifted := meta.FindStatusCondition(sync.Status.Conditions, v1alpha1.ConditionDrifted)
 	status.DriftUnknown = drifted != nil && drifted.Status == metav1.ConditionUnknown
 	return status

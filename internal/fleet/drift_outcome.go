@@ -31,6 +31,16 @@ func (f *FieldDrift) explain(cause string) {
 	f.Cause, f.Outcome, f.Message = cause, causeOutcomes[cause][0], causeOutcomes[cause][1]
 }
 
+// Open counts the entries that are a difference still.
+func Open(drift []v1alpha1.DriftEntry) (open int) {
+	for i := range drift {
+		if drift[i].Corrected == nil {
+			open++
+		}
+	}
+	return open
+}
+
 // ObservedMessage says why a difference of what a document only observes stays.
 const ObservedMessage = "the document has the annotation " + v1alpha1.AnnotationObserve + ": it is only compared"
 

@@ -18,13 +18,13 @@ var causeRemedies = map[string]string{
 	v1alpha1.DriftClusterEdited:    "commit the change, or let what applies the pool restore Git's value",
 	v1alpha1.DriftHubEdited:        "commit the change, or let the hub's sync restore Git's value",
 	v1alpha1.DriftBothEdited:       "decide which value is to stay, and commit it in both halves: what is put back on one side does not change the other",
-	v1alpha1.DriftConverging:       "wait for the sync, or hurry it with `cloop fleet reconcile`",
+	v1alpha1.DriftConverging:       v1alpha1.ReasonConverging.Remedy(),
 	hubv1.CauseBreakGlass:          "put what is to stay into Git; `cloop executor pool end-override` has the pool as Git says again before its time",
 	CauseBeingDeleted:              "wait: it goes when its runners have finished, and is made again where Git still wants it",
 	CauseNotPushed:                 "commit it if it is not, and push it: hub and clusters follow the remote, which does not have it",
 	CauseCloneBehind:               "run `git pull` and compare again",
 	CauseUnserved:                  "start the fleet controller, or see why it does not run: the notes say what is known",
-	v1alpha1.DriftRuleBroken:       "change one of the two in Git; `cloop fleet check` shows the rule",
+	v1alpha1.DriftRuleBroken:       v1alpha1.ReasonRuleBroken.Remedy(),
 }
 
 // CauseRemedy says what to do about a cause of drift.
