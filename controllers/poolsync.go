@@ -40,7 +40,10 @@ type poolSyncReconciler struct {
 	appliers *appliers
 
 	// observers has the objects that are only compared.
+	// observers has the objects that are only compared.
 	observers observers
+	// sides watches what stands beside pools.
+	sides *sideWatches
 
 	// Git, and sources of Flux.
 	sources   *sourceWatches
@@ -464,6 +467,7 @@ func (r *poolSyncReconciler) forget(name types.NamespacedName) {
 	}
 	r.removeClone(m)
 	r.observers.forget(name)
+	r.sides.forget(name)
 	r.events.forget(name)
 	r.metrics.forget(name, m.applied)
 }

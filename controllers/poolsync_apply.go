@@ -49,18 +49,13 @@ func newAppliers(config *rest.Config, mapper meta.RESTMapper, scheme *runtime.Sc
 // of returns what applies a PoolSync's objects: its ServiceAccount, or the
 // controller itself.
 func (a *appliers) of(sync *v1alpha1.PoolSync) (*ssa.ResourceManager, error) {
-	user := ""
-	if account := sync.Spec.ServiceAccountName; account != "" {
-		user = "system:serviceaccount:" + sync.Namespace + ":" + account
-	}
+	user := userOf(sync)
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if manager, ok := a.known[user]; ok {
 		return manager, nil
 	}
-	config := rest.CopyConfig(a.config)
-	config.Impersonate.UserName = user
-	direct, err := client.New(config, client.Options{Scheme: a.scheme, Mapper: a.mapper})
+	direct, err := client.New(a.configOf(user), client.Options{Scheme: a.scheme, Mapper: a.mapper})
 	if err != nil {
 		return nil, fmt.Errorf("make a client for %q: %w", user, err)
 	}
@@ -68,6 +63,21 @@ func (a *appliers) of(sync *v1alpha1.PoolSync) (*ssa.ResourceManager, error) {
 	manager.SetConcurrency(requestsAtOnce)
 	a.known[user] = manager
 	return manager, nil
+}
+
+// configOf is a connection as a user that is impersonated, empty for none.
+func (a *appliers) configOf(user string) *rest.Config {
+	config := rest.CopyConfig(a.config)
+	config.Impersonate.UserName = user
+	return config
+}
+
+// userOf is who applies the objects of a PoolSync, empty for the controller itself.
+func userOf(sync *v1alpha1.PoolSync) string {
+	if account := sync.Spec.ServiceAccountName; account != "" {
+		return "system:serviceaccount:" + sync.Namespace + ":" + account
+	}
+	return ""
 }
 
 // ownerGroup is the prefix of LabelPoolSyncName and LabelPoolSyncNamespace.

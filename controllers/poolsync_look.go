@@ -111,10 +111,10 @@ func (s *sight) leaving() bool { return s.have != nil && s.have.GetDeletionTimes
 
 // look compares what Git wants with what the cluster has. ExecutorPools come from
 // the cache, which costs no request; one that somebody seems to have edited is read
-// again with its managedFields, which say who. So is a HubPool or a PoolSync that is not
-// as it was applied. Other kinds are not watched, so they are looked at only in a full
-// pass, while not all of the target is applied, and as long as one is refused: a pass
-// that left those out would take the rest for all there is.
+// again with its managedFields, which say who. So is anything else of which a watch shows
+// that it is not as it was applied. What is not watched, since nobody may, is looked at
+// only in a full pass, while not all of the target is applied, and as long as one is
+// refused: a pass that left those out would take the rest for all there is.
 func (r *poolSyncReconciler) look(ctx context.Context, p *syncPass) *stageError {
 	applier, err := r.appliers.of(p.sync)
 	if err != nil {
@@ -122,6 +122,7 @@ func (r *poolSyncReconciler) look(ctx context.Context, p *syncPass) *stageError 
 	}
 	whole := p.full || p.memory.applied != p.target
 	p.memory.attend(p)
+	r.sides.attend(ctx, p)
 	p.sights = make([]*sight, 0, len(p.target.objects))
 	cached := cachedPools{r.pools, map[string]map[string]*unstructured.Unstructured{}}
 	seen := cachedVersions{r.client, map[objectID]map[string]string{}}
@@ -147,16 +148,14 @@ func (r *poolSyncReconciler) look(ctx context.Context, p *syncPass) *stageError 
 			}
 		case whole || p.memory.refuses(want):
 			group.Go(func() error { return s.readAgain(inner, applier.Client()) })
-		case s.id.ofFleet():
-			version, watched := seen.get(ctx, s.id)
+		default:
+			as, watched := r.asApplied(ctx, p, seen, s)
 			if !watched {
 				continue
 			}
-			if s.quiet = s.asApplied(p.memory.object(s.id), version); !s.quiet {
+			if s.quiet = as; !as {
 				group.Go(func() error { return s.readAgain(inner, applier.Client()) })
 			}
-		default:
-			continue
 		}
 		p.sights = append(p.sights, s)
 	}
@@ -197,6 +196,17 @@ func (c *cachedPools) get(ctx context.Context, id objectID) (*unstructured.Unstr
 		c.known[id.namespace] = pools
 	}
 	return pools[id.name], nil
+}
+
+// asApplied says of what is no pool that a watch shows it to be as it was applied;
+// watched is false where such are not watched.
+func (r *poolSyncReconciler) asApplied(ctx context.Context, p *syncPass, seen cachedVersions, s *sight) (as, watched bool) {
+	o := p.memory.object(s.id)
+	if !s.id.ofFleet() {
+		return r.sides.asApplied(p.sync, s, o)
+	}
+	version, watched := seen.get(ctx, s.id)
+	return watched && s.asApplied(o, version), watched
 }
 
 // cachedVersions reads HubPools and PoolSyncs from the cache, a namespace at a time.

@@ -22,6 +22,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/metrics"
 	"sigs.k8s.io/controller-runtime/pkg/predicate"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+	"sigs.k8s.io/controller-runtime/pkg/source"
 
 	"github.com/fluxcd/pkg/runtime/jitter"
 
@@ -94,6 +95,7 @@ func addPoolSync(mgr ctrl.Manager, opts Options, recorder *eventRecorder, c cloc
 		jitter:    jittered,
 		memories:  map[types.NamespacedName]*syncMemory{},
 	}
+	r.sides = newSideWatches(r.appliers, c)
 	made, err := ctrl.NewControllerManagedBy(mgr).
 		Named(poolSyncController).
 		// Every change: a request to reconcile and an approval are annotations, and
@@ -112,6 +114,7 @@ func addPoolSync(mgr ctrl.Manager, opts Options, recorder *eventRecorder, c cloc
 		Watches(&v1alpha1.PoolSync{}, handler.EnqueueRequestsFromMapFunc(r.observers.of(v1alpha1.PoolSyncKind)), builder.WithPredicates(definitionChanged())).
 		Watches(newPool(), handler.EnqueueRequestsFromMapFunc(syncsOf(opts.Namespace)), builder.WithPredicates(definitionChanged())).
 		Watches(newPool(), handler.EnqueueRequestsFromMapFunc(r.observers.of(v1alpha1.ExecutorPoolKind)), builder.WithPredicates(definitionChanged())).
+		WatchesRawSource(source.Channel(r.sides.changed, &handler.EnqueueRequestForObject{})).
 		WithOptions(controller.Options{
 			MaxConcurrentReconciles: syncsAtOnce,
 			SkipNameValidation:      new(true), // several managers of one process, in tests
@@ -125,6 +128,14 @@ func addPoolSync(mgr ctrl.Manager, opts Options, recorder *eventRecorder, c cloc
 	}
 	if err := addReceiver(mgr, opts, r.client, r.live, c); err != nil {
 		return err
+	}
+	err = mgr.Add(manager.RunnableFunc(func(ctx context.Context) error {
+		<-ctx.Done()
+		r.sides.stopAll()
+		return nil
+	}))
+	if err != nil {
+		return fmt.Errorf("add the watches of what stands beside pools: %w", err)
 	}
 	// Who leads, and has read the PoolSyncs into the cache, knows which there are.
 	err = mgr.Add(manager.RunnableFunc(func(ctx context.Context) error {

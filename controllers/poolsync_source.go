@@ -38,6 +38,9 @@ func (id objectID) ofFleet() bool {
 	return id.group == v1alpha1.Group && (id.kind == v1alpha1.HubPoolKind || id.kind == v1alpha1.PoolSyncKind)
 }
 
+// beside says whether the object is none of cloop.dev, and stands beside a pool.
+func (id objectID) beside() bool { return id.group != v1alpha1.Group }
+
 // gitOwned says whether Git has the whole spec: what somebody adds is taken away again.
 // Of a PoolSync it has not: that somebody suspends one is an operator's act.
 func (id objectID) gitOwned() bool {

@@ -7,6 +7,7 @@ import (
 	"maps"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	utiljson "k8s.io/apimachinery/pkg/util/json"
 
 	"cloop.dev/cloop/apis/v1alpha1"
@@ -48,6 +49,10 @@ func (w *wanted) object() *unstructured.Unstructured {
 		panic(err) // the text was written from such a tree
 	}
 	return object
+}
+
+func (w *wanted) groupVersionKind() schema.GroupVersionKind {
+	return schema.FromAPIVersionAndKind(w.apiVersion, w.id.kind)
 }
 
 // named is an object that has no more than what it is called by.
