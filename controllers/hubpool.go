@@ -274,6 +274,10 @@ func (r *hubPoolReconciler) look(ctx context.Context, p *hubPoolPass) *stageErro
 	switch {
 	case problemCode(err) == hubv1.CodeNotFound:
 		p.have = nil
+		if fleet.ToObserve(p.pool) {
+			// Nothing but the hub tells when it has. Of what is pushed the answer does.
+			p.hub.watch(p.pool.Name)
+		}
 		return nil
 	case err != nil:
 		return hubFailure(err)

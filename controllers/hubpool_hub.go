@@ -273,8 +273,8 @@ type managedHub struct {
 
 	mu     sync.Mutex // guards what follows
 	cancel context.CancelFunc
-	// latest is what the open watch brought last; nil while there is none. It is
-	// never changed once it is here.
+	// latest is what the open watch brought last, without an id where the hub has no
+	// such pool; nil while there is none. It is never changed once it is here.
 	latest *hubv1.Pool
 	// crowded says that its watch was one too many.
 	crowded bool
@@ -343,10 +343,14 @@ func (h *managedHub) finish(ctx context.Context, pool string, request hubv1.Fini
 // now is the time at the hub, whose times are compared with it.
 func (h *managedHub) now() time.Time { return h.hubs.clock.Now().Add(h.link.hub.Ahead()) }
 
-// watched is the pool as the open watch has it; nil where none is open.
+// watched is the pool as the open watch has it; nil where none is open, or there is no
+// such pool: what this process has just made its watch may not have yet.
 func (h *managedHub) watched() *hubv1.Pool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
+	if h.latest == nil || h.latest.ID == "" {
+		return nil
+	}
 	return h.latest
 }
 

@@ -317,3 +317,45 @@ func TestAnObservedHubPoolIsComparedAndNothingElse(t *testing.T) {
 		t.Errorf("the hub has it %s from %+v, with %d runners", have.State, have.Source, have.MaxRunners)
 	}
 }
+
+// told waits until a watch of the hub's has the HubPool looked at.
+func (s *hubStage) told(of string) {
+	s.t.Helper()
+	select {
+	case e := <-s.r.hubs.changed:
+		if e.Object.GetName() != s.name {
+			s.t.Fatalf("HubPool %s is looked at", e.Object.GetName())
+		}
+	case <-time.After(patience):
+		s.t.Fatalf("nothing tells of %s", of)
+	}
+}
+
+// The hub tells of a pool when it comes and when it goes, also where nobody but
+// somebody at the hub makes it.
+func TestAnObservedPoolIsSeenWhenItComesAndGoes(t *testing.T) {
+	t.Parallel()
+	s := newHubStage(t)
+	s.pool(func(p *v1alpha1.HubPool) {
+		metav1.SetMetaDataAnnotation(&p.ObjectMeta, v1alpha1.AnnotationObserve, "true")
+	})
+	p, _ := s.pass()
+	s.wants(p, v1alpha1.ReasonObserved, "the hub does not have the pool")
+	s.told("there being no pool")
+	define := func(name, from string) {
+		t.Helper()
+		if _, err := s.hub.admin.DefinePool(s.ctx, name, hubv1.DefinePoolRequest{
+			Definition: hubv1.PoolDefinition{MaxRunners: 7}, Provenance: hubv1.Provenance{Sync: hubv1.ClusterOwner("other", "fleet", name)}, MovedFrom: from,
+		}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	define(s.name, "")
+	s.told("the pool that is made")
+	p, _ = s.pass()
+	s.wants(p, v1alpha1.ReasonObserved, "the hub has the pool as "+s.atHub().ID)
+	define(s.name+"-now", s.name)
+	s.told("the pool that has another name now")
+	p, _ = s.pass()
+	s.wants(p, v1alpha1.ReasonObserved, "the hub does not have the pool")
+}

@@ -7,6 +7,9 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"cloop.dev/cloop/apis/hubv1"
+	"cloop.dev/cloop/internal/hubclient"
 )
 
 // sse reads a stream a line at a time.
@@ -134,5 +137,58 @@ func TestStreamsAndRequestsAreCountedByRoute(t *testing.T) {
 	}
 	check(t, watch.closed())
 	for strings.Contains(r.page("/metrics"), `cloop_http_streams{route="GET /api/v1/pools/{pool}/watch"} 1`) { //nolint:revive // it waits
+	}
+}
+
+// Who waits for a pool hears of it when it comes, under a new name too, and of a pool
+// that has another name now that there is none; also with a token for some names alone.
+func TestAWatchFollowsANameWithAndWithoutAPool(t *testing.T) {
+	r := serve(t, nil)
+	token := r.token(r.admin, hubv1.CreateTokenRequest{
+		Name: "eu", Ceiling: &hubv1.Ceiling{Names: []string{"eu-*"}}, Scopes: []hubv1.Permission{hubv1.PermissionExecutorRead},
+	})
+	for name, client := range map[string]*hubclient.Client{"all": r.admin, "some": r.client(token.Secret)} {
+		t.Run(name, func(t *testing.T) {
+			was, now := "eu-"+name, "eu-"+name+"-now"
+			atOld, stop := pullPool(client.WatchPool(r.ctx(), was))
+			defer stop()
+			atNew, stop := pullPool(client.WatchPool(r.ctx(), now))
+			defer stop()
+			if old, other := atOld(), atNew(); old.ID != "" || old.Name != was || other.ID != "" {
+				t.Fatalf("before there is a pool, it is said to be %+v and %+v", old, other)
+			}
+			define := func(name, from string, runners int32) hubv1.Pool {
+				pool, err := r.admin.DefinePool(r.ctx(), name, hubv1.DefinePoolRequest{
+					Definition: hubv1.PoolDefinition{MaxRunners: runners}, Provenance: hubv1.Provenance{Sync: hubv1.ClusterOwner("one", "fleet", name)}, MovedFrom: from,
+				})
+				check(t, err)
+				return pool
+			}
+			made := define(was, "", 1)
+			if pool := atOld(); pool.ID != made.ID || pool.MaxRunners != 1 {
+				t.Fatalf("once it is made, it is said to be %+v", pool)
+			}
+			define(was, "", 2)
+			if pool := atOld(); pool.MaxRunners != 2 {
+				t.Fatalf("once it has changed, it is said to be %+v", pool)
+			}
+			define(now, was, 3)
+			if pool := atNew(); pool.ID != made.ID || pool.Name != now || pool.MaxRunners != 3 {
+				t.Fatalf("under the new name it is said to be %+v", pool)
+			}
+			if pool := atOld(); pool.ID != "" || pool.Name != was {
+				t.Fatalf("under the old name it is said to be %+v", pool)
+			}
+			again := define(was, "", 4)
+			if pool := atOld(); pool.ID != again.ID || again.ID == made.ID {
+				t.Fatalf("another pool of the old name is said to be %+v", pool)
+			}
+		})
+	}
+	// Nobody is told of a name that its token does not cover, nor that does not ask.
+	for path, secret := range map[string]string{"us-one/watch?absent=true": token.Secret, "eu-none/watch": token.Secret} {
+		if status, _, answer := r.ask("GET", "/api/v1/pools/"+path, secret, ""); status != http.StatusNotFound {
+			t.Errorf("%s is answered %d %s", path, status, answer)
+		}
 	}
 }

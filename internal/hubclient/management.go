@@ -174,9 +174,10 @@ func (c *Client) ListPoolRunners(ctx context.Context, pool string) ([]hubv1.Pool
 	return list.Items, err
 }
 
-// WatchPool yields a pool at once and whenever it changes.
+// WatchPool yields a pool at once and whenever it changes, and one without an id while
+// there is none of that name. Hubs of before that end the watch then.
 func (c *Client) WatchPool(ctx context.Context, pool string) iter.Seq2[hubv1.Pool, error] {
-	return watch[hubv1.Pool](ctx, c, apiPools+"/"+segment(pool)+"/watch", nil)
+	return watch[hubv1.Pool](ctx, c, apiPools+"/"+segment(pool)+"/watch", url.Values{"absent": {"true"}})
 }
 
 // CreateProject makes a project.

@@ -83,12 +83,15 @@ func (s *server) guard(ctx huma.Context, caller store.Caller) error {
 }
 
 // guardPool hides the pools that the ceiling of the caller's token does not
-// cover.
+// cover. That there is none of a name which it covers is for the operation to say.
 func (s *server) guardPool(ctx context.Context, caller store.Caller, ref string) error {
 	if ref == "" || len(caller.Ceiling().Names) == 0 {
 		return nil
 	}
 	name, err := s.Store.PoolName(ctx, ref)
+	if p, is := asProblem(err); is && p.Code == hubv1.CodeNotFound && access.Sees(caller.Ceiling(), ref) {
+		return nil
+	}
 	if err == nil && !access.Sees(caller.Ceiling(), name) {
 		err = problem.New(hubv1.CodeNotFound, "there is no pool %q", ref)
 	}

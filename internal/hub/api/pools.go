@@ -146,16 +146,20 @@ func revisionOf(pool, etag string) (int64, error) {
 	return revision, nil
 }
 
-func (s *server) watchPool(ctx context.Context, in *PoolPath) (*huma.StreamResponse, error) {
-	pool, _, err := s.Store.GetPool(ctx, in.Pool)
-	if err != nil {
-		return nil, err
-	}
+// watchPool follows the pool of a name, whichever that is.
+func (s *server) watchPool(ctx context.Context, in *struct {
+	PoolPath
+	Absent bool `query:"absent" doc:"While there is no pool of that name, send one without an id, rather than answer 404 or end the stream."`
+},
+) (*huma.StreamResponse, error) {
 	return stream(ctx, s, feed[hubv1.Pool]{
-		topics: []string{store.PoolTopic(pool.ID)},
+		topics: []string{store.PoolNameTopic(in.Pool)},
 		read: func(ctx context.Context) (snapshot[hubv1.Pool], error) {
-			now, feed, err := s.Store.GetPool(ctx, pool.ID)
-			return snapshot[hubv1.Pool]{value: now, id: feed}, err
+			now, feed, err := s.Store.GetPool(ctx, in.Pool)
+			if p, is := asProblem(err); is && p.Code == hubv1.CodeNotFound && in.Absent {
+				return snapshot[hubv1.Pool]{value: hubv1.Pool{Name: in.Pool}}, nil
+			}
+			return snapshot[hubv1.Pool]{value: now, id: feed, also: []string{store.PoolTopic(now.ID)}}, err
 		},
 	})
 }

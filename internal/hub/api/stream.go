@@ -31,6 +31,8 @@ type snapshot[T any] struct {
 	id int64
 	// last says that nothing comes after it.
 	last bool
+	// also are topics that tell of what comes after it, beside the feed's.
+	also []string
 }
 
 // feed is what a stream sends, and when.
@@ -41,6 +43,16 @@ type feed[T any] struct {
 	tick func(context.Context)
 	// done, if set, runs when the stream has ended.
 	done func()
+}
+
+// next reads a snapshot of after all that the subscription would not wake for.
+func (f feed[T]) next(ctx context.Context, sub *store.Subscription) (snapshot[T], error) {
+	for {
+		next, err := f.read(ctx)
+		if err != nil || !sub.Also(next.also...) {
+			return next, err
+		}
+	}
 }
 
 func (f feed[T]) close(sub *store.Subscription, release func()) {
@@ -62,7 +74,7 @@ func stream[T any](ctx context.Context, s *server, f feed[T]) (*huma.StreamRespo
 		return nil, err
 	}
 	sub := s.Store.Bus.Subscribe(f.topics...)
-	first, err := f.read(ctx)
+	first, err := f.next(ctx, sub)
 	if err != nil {
 		f.close(sub, release)
 		return nil, err
@@ -120,7 +132,7 @@ func (e *events[T]) run(ctx context.Context, goesOn bool) {
 // read reads a snapshot, sends it, and says whether the stream goes on. Where
 // reading fails it ends; who comes back is told why.
 func (e *events[T]) read(ctx context.Context) bool {
-	next, err := e.feed.read(ctx)
+	next, err := e.feed.next(ctx, e.sub)
 	return err == nil && e.send(next)
 }
 

@@ -1,9 +1,15 @@
 package store
 
-import "sync"
+import (
+	"slices"
+	"sync"
+)
 
 // PoolTopic wakes for every change that a watcher of the pool may see.
 func PoolTopic(id string) string { return "pool/" + id }
+
+// PoolNameTopic wakes when a pool has come to have the name.
+func PoolNameTopic(name string) string { return "pool-name/" + name }
 
 // RunnerTopic wakes for what its runner needs to know.
 func RunnerTopic(id string) string { return "runner/" + id }
@@ -39,8 +45,9 @@ type Bus struct {
 // Subscription is one reader's place on the Bus.
 type Subscription struct {
 	// C has one value while there is something new. Nobody closes it.
-	C      chan struct{}
-	bus    *Bus
+	C   chan struct{}
+	bus *Bus
+	// topics is guarded by the Bus' lock.
 	topics []string
 }
 
@@ -50,16 +57,37 @@ func (b *Bus) Subscribe(topics ...string) *Subscription {
 	s := &Subscription{C: make(chan struct{}, 1), bus: b, topics: topics}
 	b.mu.Lock()
 	defer b.mu.Unlock()
+	for _, topic := range topics {
+		b.add(topic, s)
+	}
+	return s
+}
+
+// add is for whoever holds the lock.
+func (b *Bus) add(topic string, s *Subscription) {
 	if b.readers == nil {
 		b.readers = map[string]map[*Subscription]struct{}{}
 	}
-	for _, topic := range topics {
-		if b.readers[topic] == nil {
-			b.readers[topic] = map[*Subscription]struct{}{}
-		}
-		b.readers[topic][s] = struct{}{}
+	if b.readers[topic] == nil {
+		b.readers[topic] = map[*Subscription]struct{}{}
 	}
-	return s
+	b.readers[topic][s] = struct{}{}
+}
+
+// Also begins to wake for more topics, and says whether some of them are new to it: the
+// state is to be read again then.
+func (s *Subscription) Also(topics ...string) bool {
+	s.bus.mu.Lock()
+	defer s.bus.mu.Unlock()
+	more := false
+	for _, topic := range topics {
+		if slices.Contains(s.topics, topic) {
+			continue
+		}
+		s.topics, more = append(s.topics, topic), true
+		s.bus.add(topic, s)
+	}
+	return more
 }
 
 // Close ends the wake-ups.

@@ -310,6 +310,7 @@ func (p *commitPart) rename(pool poolRow, to string) error {
 	}
 	p.out.Renamed[to] = was
 	p.tx.touch(pool.ID)
+	p.tx.wake(PoolNameTopic(to))
 	return p.tx.audit(record{actor: p.by.actor, action: ActionPoolRename, pool: pool.ID, object: pool.ID, state: string(pool.State),
 		detail: asJSON(map[string]string{"was": was, "now": to})})
 }

@@ -227,6 +227,7 @@ func (tx *Tx) establish(actor, id, name string, definition hubv1.PoolDefinition,
 	}
 	// It is settled together with whoever lets a run wait for it.
 	tx.names[id], tx.fed[id] = name, struct{}{}
+	tx.wake(PoolNameTopic(name))
 	return id, tx.audit(record{actor: actor, action: ActionPoolCreate, pool: id, object: id, state: string(hubv1.PoolActive), detail: asJSON(definition)})
 }
 
