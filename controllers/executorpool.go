@@ -17,6 +17,7 @@ import (
 
 	"cloop.dev/cloop/apis/v1alpha1"
 	"cloop.dev/cloop/internal/pool"
+	"cloop.dev/cloop/internal/secret"
 )
 
 // lookAgain is the longest that a pool goes without a look: its credential is
@@ -66,6 +67,9 @@ type poolMemory struct {
 	// served is the connection that the hub last answered over: the runners that
 	// were minted with its credential stay this controller's after a rotation.
 	served hubTarget
+	// endedOf is the credential under which the hub said that it ends the pool; empty:
+	// it did not say so to this process.
+	endedOf secret.String
 	// anchorUID is of an anchor that was just created, at anchorAt.
 	anchorUID types.UID
 	anchorAt  time.Time

@@ -54,6 +54,9 @@ func (r *executorPoolReconciler) observeHub(ctx context.Context, o *observation)
 		return err
 	}
 	held := o.memory.credential
+	if held.problem == "" && !o.memory.endedOf.Empty() && !held.value.Equal(o.memory.endedOf) {
+		o.ends(nil, secret.String{}) // it is another pool's, or the pool was made again
+	}
 	if held.problem != "" {
 		// A pool that is taken down together with its Secret, alone or with the
 		// whole namespace, is still drained over the connection that it has.
@@ -78,7 +81,20 @@ func (r *executorPoolReconciler) observeHub(ctx context.Context, o *observation)
 	if o.snapshot.Link.State == pool.LinkUp {
 		o.memory.served = conn.target
 	}
+	// The last snapshot of a pool that is revoked may be followed at once by a refusal.
+	if hub := o.snapshot.Hub; hub != nil {
+		o.ends(pool.ClosedAs(hub.Pool, o.memory.Closed), held.value)
+	}
 	return nil
+}
+
+// ends keeps how the hub ended the pool of a credential; nil: it did not.
+func (o *observation) ends(end *pool.Closed, credential secret.String) {
+	if end == nil {
+		credential = secret.String{}
+	}
+	o.memory.Closed, o.memory.endedOf = end, credential
+	o.snapshot.Memory.Closed = end
 }
 
 // servedOf is the ExecutorPool as the hub is told of it.

@@ -9,6 +9,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"cloop.dev/cloop/apis/hubv1"
 	"cloop.dev/cloop/apis/v1alpha1"
 )
 
@@ -35,6 +36,48 @@ func TestHubRefusesTheCredential(t *testing.T) {
 	s.end(pods[0], 1, "the hub revoked the session")
 	s.until("the pool goes", s.poolGone)
 	s.until("nothing is left", func() bool { return len(s.pods())+len(s.secrets()) == 0 && !s.anchorExists() })
+}
+
+// A pool that goes because its document went finishes its runs, and then there is
+// nothing to warn of: not that the hub takes no report of the last runner, nor that the
+// Secret went with the pool, nor to a process that starts after that.
+func TestAPoolThatWasToGoIsNoTrouble(t *testing.T) {
+	s := newStage(t, 4)
+	s.pool()
+	s.hub.queue(1)
+	pod := s.untilPods(1)[0]
+	s.hub.handOff(s.run(pod))
+	s.hub.change(func() {
+		s.hub.end = &hubv1.PoolEnd{By: "sync:fleet", Reason: "pool gpu was removed from Git", Drained: true}
+	})
+	s.reason(v1alpha1.ConditionReady, v1alpha1.ReasonDraining)
+	s.hub.revoke()
+	s.end(pod, 0, "")
+	gone := func() {
+		t.Helper()
+		c := s.reason(v1alpha1.ConditionReady, v1alpha1.ReasonPoolRevoked)
+		if !strings.Contains(c.Message, "the hub has revoked its pool gpu, because pool gpu was removed from Git: take the ExecutorPool out of Git too") {
+			t.Errorf("it says %q", c.Message)
+		}
+		s.reason(v1alpha1.ConditionDegraded, v1alpha1.ReasonPoolRevoked)
+	}
+	gone()
+	s.until("nothing is left", func() bool { return len(s.pods())+len(s.secrets()) == 0 })
+	s.stop()
+	s.startController()
+	if err := s.client.Delete(s.ctx, &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: s.ns, Name: "gpu-pool-credential"}}); err != nil {
+		t.Fatal(err)
+	}
+	gone()
+	events := &corev1.EventList{}
+	if err := s.client.List(s.ctx, events, client.InNamespace(s.ns)); err != nil {
+		t.Fatal(err)
+	}
+	for _, e := range events.Items {
+		if e.Type == corev1.EventTypeWarning {
+			t.Errorf("a Warning says %s: %s", e.Reason, e.Message)
+		}
+	}
 }
 
 func TestANewCredentialIsTakenAtOnce(t *testing.T) {

@@ -35,6 +35,8 @@ type fakeHub struct {
 	queued     int32
 	runners    []*fakeRunner // in the order of minting
 	credential string
+	// end is why the pool drains.
+	end *hubv1.PoolEnd
 	// source is where the hub has the pool from.
 	source *hubv1.Provenance
 	// earlier are older credentials that are live: → whether the controller has
@@ -259,6 +261,9 @@ func (h *fakeHub) snapshot(credential string) hubv1.PoolSnapshot {
 			ID: h.id, Name: "gpu", State: hubv1.PoolActive,
 			PoolDefinition: hubv1.PoolDefinition{MaxRunners: h.max}, Source: h.source,
 		},
+	}
+	if h.end != nil {
+		s.Pool.State, s.Pool.End = hubv1.PoolDraining, h.end
 	}
 	for _, r := range h.runners {
 		switch {

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -55,6 +56,9 @@ func (o *observation) ownStatus(now time.Time) {
 	if m.status == nil {
 		m.status = o.found.DeepCopy()
 		m.status.Conditions = keepConditions(m.status.Conditions, poolConditions)
+		if c := meta.FindStatusCondition(m.status.Conditions, v1alpha1.ConditionReady); c != nil && c.Reason == string(v1alpha1.ReasonPoolRevoked) {
+			m.Closed = &pool.Closed{Message: c.Message, Drained: !meta.IsStatusConditionTrue(m.status.Conditions, v1alpha1.ConditionDegraded)}
+		}
 		for _, c := range m.status.Conditions {
 			if isTrouble(c.Type, c.Status) {
 				m.troubles[c.Type] = troubleOf(&c, mayPass(v1alpha1.Reason(c.Reason)), now)

@@ -188,6 +188,8 @@ type Pool struct {
 	Name  string    `json:"name" doc:"Name, unique on the hub."`
 	State PoolState `json:"state" doc:"active, draining or revoked."`
 	PoolDefinition
+	// End is set while the pool drains, and once it is revoked.
+	End *PoolEnd `json:"end,omitempty"`
 	// Cordon is set while the pool is cordoned.
 	Cordon *Cordon `json:"cordon,omitempty"`
 	// Source is set while Git owns the definition.
@@ -209,6 +211,14 @@ type Pool struct {
 	// Findings are what the doctor finds wrong with the pool, where pools are
 	// listed or shown. A watch does not carry them: they come of time alone.
 	Findings []Finding `json:"findings,omitempty"`
+}
+
+// PoolEnd is why a pool drains or is revoked.
+type PoolEnd struct {
+	By     string `json:"by" doc:"Who ended it."`
+	Reason string `json:"reason" doc:"Why."`
+	// Drained says that it was not ended at once, by hand, with the runs in it.
+	Drained bool `json:"drained" doc:"Its document says that it is to go, so that busy runners finish before it is revoked."`
 }
 
 // RunnerCounts counts a pool's runners by state.

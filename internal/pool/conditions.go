@@ -34,6 +34,8 @@ func Conditions(s Snapshot, p Plan) []Condition {
 		ready.Status, ready.Reason, ready.Message = metav1.ConditionFalse, invalid.Reason, invalid.Message
 	case degraded.Status == metav1.ConditionTrue:
 		ready.Status, ready.Reason, ready.Message = metav1.ConditionFalse, degraded.Reason, degraded.Message
+	case s.revoked():
+		ready.Status, ready.Reason, ready.Message = metav1.ConditionFalse, v1alpha1.ReasonPoolRevoked, s.Memory.Closed.Message
 	case s.Link.State == LinkConnecting || s.Hub == nil:
 		ready.Status, ready.Reason = metav1.ConditionUnknown, v1alpha1.ReasonConnecting
 		ready.Message = "the hub has not answered yet"
@@ -61,6 +63,11 @@ func degraded(s Snapshot, p Plan) Condition {
 		c.Status, c.Reason, c.Message = metav1.ConditionTrue, reason, withRemedy(reason, message)
 	}
 	switch {
+	case s.revoked():
+		c.Reason, c.Message = v1alpha1.ReasonPoolRevoked, s.Memory.Closed.Message
+		if !s.Memory.Closed.Drained {
+			c.Status = metav1.ConditionTrue
+		}
 	case s.Link.State == LinkDown || s.Link.State == LinkRefused:
 		set(s.Link.Reason, s.Link.Message)
 	case s.Link.State == LinkConnecting || s.Hub == nil:

@@ -145,7 +145,11 @@ func (o *observed) orphans(p *Plan) {
 			}
 		}
 	}
-	if o.up() || o.Pool.Deleting {
+	if o.revoked() && !o.Pool.Deleting {
+		// The hub has taken back every token: what never ran never will.
+		o.dropPending(p)
+	}
+	if o.up() || o.Pool.Deleting || o.revoked() {
 		o.orphanSecrets(p)
 	}
 }

@@ -5,6 +5,8 @@ import (
 	"testing"
 	"time"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
 	"cloop.dev/cloop/apis/hubv1"
 	"cloop.dev/cloop/apis/v1alpha1"
 	"cloop.dev/cloop/internal/pool"
@@ -198,6 +200,10 @@ func TestConditions(t *testing.T) {
 		"connecting":    {aPool(func(g *given) { g.Link.State, g.Hub = pool.LinkConnecting, nil }), "Unknown Connecting"},
 		"hub down":      {aPool(hubDown), "False HubUnavailable"},
 		"hub refuses":   {aPool(refused), "False HubRefused"},
+		"drained":       {aPool(refused, ended(true)), "False PoolRevoked"},
+		"revoked":       {aPool(refused, ended(false)), "False PoolRevoked"},
+		"no Secret":     {aPool(refused, ended(true), func(g *given) { g.Link.State, g.Link.Reason = pool.LinkDown, v1alpha1.ReasonCredentialUnreadable }), "False PoolRevoked"},
+		"no hub":        {aPool(hubDown, ended(true)), "False HubUnavailable"},
 		"invalid":       {aPool(func(g *given) { g.Problems = []string{"spec.hubURL: must be an https URL"} }), "False InvalidSpec"},
 		"duplicate":     {aPool(func(g *given) { g.Duplicate = "other" }), "False DuplicatePool"},
 		"too old":       {aPool(func(g *given) { g.Hub.Features = nil }), "False HubTooOld"},
@@ -212,6 +218,40 @@ func TestConditions(t *testing.T) {
 				t.Errorf("Ready is %s (%s), want %s", got, ready.Message, c.ready)
 			}
 		})
+	}
+}
+
+// ended has the hub have ended the pool.
+func ended(drained bool) func(*given) {
+	return func(g *given) {
+		state := hubv1.Pool{Name: "gpu", State: hubv1.PoolRevoked, End: &hubv1.PoolEnd{By: "sync:fleet", Reason: "pool gpu was removed from Git", Drained: drained}}
+		g.Memory.Closed = pool.ClosedAs(state, nil)
+	}
+}
+
+// A pool that was to go and has gone is nothing wrong, other than one whose runs
+// somebody has stopped; what waits to run never will in either.
+func TestARevokedPoolIsInTroubleOnlyWhereItWasNotDrained(t *testing.T) {
+	for _, drained := range []bool{true, false} {
+		plan := pool.Decide(aPool(refused, ended(drained), with("a", hubv1.RunnerStarting, 0), func(g *given) { g.Pods[0].Phase = pool.PodPending }))
+		degraded := plan.Conditions[1]
+		if got := degraded.Status == metav1.ConditionFalse; got != drained || !strings.Contains(degraded.Message, "the hub has revoked its pool gpu, because pool gpu was removed from Git: ") {
+			t.Errorf("drained %v: Degraded is %+v", drained, degraded)
+		}
+		if len(plan.DeletePods) != 1 || !plan.DeletePods[0].OnlyPending {
+			t.Errorf("drained %v: it deletes %+v", drained, plan.DeletePods)
+		}
+	}
+	// A hub that does not say why is believed what it said before.
+	said := pool.ClosedAs(hubv1.Pool{State: hubv1.PoolDraining}, nil)
+	if end := pool.ClosedAs(hubv1.Pool{State: hubv1.PoolRevoked}, said); !end.Drained {
+		t.Errorf("after it drained, it is %+v", end)
+	}
+	if end := pool.ClosedAs(hubv1.Pool{State: hubv1.PoolRevoked}, nil); end.Drained {
+		t.Errorf("revoked at once, it is %+v", end)
+	}
+	if end := pool.ClosedAs(hubv1.Pool{State: hubv1.PoolActive}, said); end != nil {
+		t.Errorf("made again, it is %+v", end)
 	}
 }
 

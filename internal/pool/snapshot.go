@@ -157,6 +157,8 @@ type Memory struct {
 	// OrphanGrace is how long something must be missing its other half before
 	// it is removed.
 	OrphanGrace time.Duration
+	// Closed is how the hub ended the pool, as its last snapshot said; nil: it did not.
+	Closed *Closed
 }
 
 // Started is a runner that this process has started.

@@ -518,11 +518,16 @@ func testAHubPoolOfAClusterDefinesAPool(t *testing.T) {
 	if err != nil || left.State != hubv1.PoolRevoked {
 		t.Errorf("revoked, it is %+v %v", left, err)
 	}
+	if end := left.End; end == nil || !end.Drained || end.By != "sync:"+owner || !strings.HasPrefix(end.Reason, "pool eu-gpu was removed from Git") {
+		t.Errorf("it ended so: %+v", end)
+	}
 	// It comes back by its document, but not where somebody revoked it by hand.
-	if pool, err := define(2, "Revoke"); err != nil || pool.State != hubv1.PoolActive || pool.ID != left.ID {
+	if pool, err := define(2, "Revoke"); err != nil || pool.State != hubv1.PoolActive || pool.ID != left.ID || pool.End != nil {
 		t.Errorf("back, it is %+v %v", pool, err)
 	}
-	must(t)(w.s.RevokePool(background, admin, "eu-gpu"))
+	if left, err = w.s.RevokePool(background, admin, "eu-gpu"); err != nil || left.End == nil || left.End.Drained || left.End.By != admin {
+		t.Errorf("revoked by hand, it ended so: %+v %v", left.End, err)
+	}
 	if pool, err := define(2, "Revoke"); err != nil || pool.State != hubv1.PoolRevoked {
 		t.Errorf("revoked by hand, it is %+v %v", pool, err)
 	}

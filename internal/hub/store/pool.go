@@ -5,6 +5,7 @@ import (
 	"context"
 	"database/sql"
 	"fmt"
+	"strings"
 
 	"cloop.dev/cloop/apis/hubv1"
 	"cloop.dev/cloop/internal/hub/problem"
@@ -52,6 +53,9 @@ func scanPool(row scanner) (poolRow, error) {
 		return p, err
 	}
 	p.CreatedAt = fromNano(created)
+	if p.State != hubv1.PoolActive {
+		p.End = &hubv1.PoolEnd{By: p.stateBy, Reason: p.stateReason, Drained: strings.HasPrefix(p.stateBy, actorOf(""))}
+	}
 	if err := fromJSON(definition, &p.PoolDefinition); err != nil {
 		return p, err
 	}
