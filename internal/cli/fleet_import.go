@@ -22,6 +22,7 @@ func (a *app) newFleetImportCommand() *cobra.Command {
 	var (
 		where              surfaceFlags
 		repository, branch string
+		observe            bool
 	)
 	cmd := &cobra.Command{
 		Use:   "import [DIR] [--hub URL] [--cluster CONTEXT…]",
@@ -34,9 +35,14 @@ What a server fills in by default is left out, and so are labels and annotations
 whoever applied a pool so far; who that is, is told: two must not keep one pool. A
 field that holds what looks like a credential is an error, and nothing is written.
 
+With --observe hub and clusters compare what is imported with what there is, and
+apply nothing of it, until its annotation cloop.dev/observe is taken out: of one
+pool after the other, once cloop fleet drift shows nothing that is not wanted.
+
 Nothing is overwritten: where one of the files is there, nothing is written.`,
-		Example: `  cloop fleet import fleet --hub https://cloop.example.com:8443 --cluster eu --cluster us`,
-		Args:    cobra.MaximumNArgs(1),
+		Example: `  cloop fleet import fleet --hub https://cloop.example.com:8443 --cluster eu --cluster us
+  cloop fleet import fleet --cluster eu --observe`,
+		Args: cobra.MaximumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			dir := "."
 			if len(args) > 0 {
@@ -46,17 +52,42 @@ Nothing is overwritten: where one of the files is there, nothing is written.`,
 			if err != nil {
 				return err
 			}
-			return a.importFleet(cmd.Context(), dir, reached, scaffold.Options{Repository: sshOf(repository), Branch: branch})
+			mark, shown := func(*unstructured.Unstructured) {}, newRepository{}
+			if observe {
+				mark = toObserve
+				shown.Notes = append(shown.Notes, "every pool is only compared: see with `cloop fleet drift` what Git would change, and then take the annotation "+v1alpha1.AnnotationObserve+" out, of one pool after the other")
+			}
+			return a.importFleet(cmd.Context(), importing{dir, mark, shown}, reached, scaffold.Options{Repository: sshOf(repository), Branch: branch})
 		},
 	}
 	cmd.Flags().StringVar(&repository, "repository", "", "https or ssh `URL` that hub and clusters will fetch from (default: the remote origin of DIR, by https, or an example)")
 	cmd.Flags().StringVar(&branch, "branch", "", "`BRANCH` that they will follow (default: the one checked out in DIR, or main)")
+	cmd.Flags().BoolVar(&observe, "observe", false, "have what is imported compared alone, by the annotation "+v1alpha1.AnnotationObserve)
 	where.register(cmd)
 	return cmd
 }
 
-func (a *app) importFleet(ctx context.Context, dir string, from surfaces, o scaffold.Options) error {
-	var shown newRepository
+// toObserve has a document compared alone.
+func toObserve(document *unstructured.Unstructured) {
+	annotations := document.GetAnnotations()
+	if annotations == nil {
+		annotations = map[string]string{}
+	}
+	annotations[v1alpha1.AnnotationObserve] = "true"
+	document.SetAnnotations(annotations)
+}
+
+// importing is where a repository is imported to, and how.
+type importing struct {
+	dir string
+	// mark is called for each document.
+	mark func(*unstructured.Unstructured)
+	// shown is what is known of the repository already.
+	shown newRepository
+}
+
+func (a *app) importFleet(ctx context.Context, to importing, from surfaces, o scaffold.Options) error {
+	dir, shown := to.dir, to.shown
 	var secrets []string
 	pools := 0
 	o.Contents = &scaffold.Contents{Clusters: map[string]map[string][]byte{}}
@@ -66,6 +97,7 @@ func (a *app) importFleet(ctx context.Context, dir string, from surfaces, o scaf
 		pools += len(in.Documents)
 		files := map[string][]byte{}
 		for _, document := range in.Documents {
+			to.mark(document)
 			content, err := yaml.Marshal(document.Object)
 			if err != nil {
 				return nil, fmt.Errorf("write %s %s: %w", document.GetKind(), document.GetName(), err)

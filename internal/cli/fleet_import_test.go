@@ -3,6 +3,7 @@ package cli_test
 import (
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -42,7 +43,54 @@ func TestFleetImport(t *testing.T) {
 		t.Errorf("it said\n%s", said)
 	}
 	cloop(t, "fleet", "check", dir).want(t, 0, "3 roots, 5 documents, 2 pools: all is well\n", "")
+	differsInNothing(t, dir, namespace, admin, false)
 
+	// Whoever wants to look first has it all compared alone.
+	observed := filepath.Join(t.TempDir(), "observed")
+	said = ok(t, "fleet", "import", observed, "--observe", "--kubeconfig", cluster.Kubeconfig, "--namespace", namespace)
+	if !strings.Contains(said, "note: every pool is only compared") {
+		t.Errorf("it said\n%s", said)
+	}
+	cloop(t, "fleet", "check", observed).want(t, 0, "3 roots, 5 documents, 2 pools: all is well\n", "")
+	differsInNothing(t, observed, namespace, admin, true)
+
+	// Nothing is written over, and not a part of it.
+	before, err := os.ReadDir(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := cloop(t, arguments...); got.code != 1 || !strings.Contains(got.stderr, "there already; nothing was written") {
+		t.Errorf("again: exit code %d, %s", got.code, got.stderr)
+	}
+	if after, err := os.ReadDir(dir); err != nil || len(after) != len(before) {
+		t.Errorf("%d entries have become %d: %v", len(before), len(after), err)
+	}
+
+	// What looks like a credential does not get into Git.
+	live := &unstructured.UnstructuredList{}
+	live.SetGroupVersionKind(v1alpha1.GroupVersion.WithKind(v1alpha1.ExecutorPoolKind + "List"))
+	if err := admin.List(t.Context(), live, client.InNamespace(namespace)); err != nil {
+		t.Fatal(err)
+	}
+	pool := live.Items[0]
+	pool.SetAnnotations(map[string]string{"note": "ghp_0123456789abcdefghij"})
+	if err := admin.Update(t.Context(), &pool); err != nil {
+		t.Fatal(err)
+	}
+	arguments[2] = filepath.Join(t.TempDir(), "second")
+	got := cloop(t, arguments...)
+	if got.code != 1 || !strings.Contains(got.stderr, "ExecutorPool gpu: metadata.annotations.note") || strings.Contains(got.stderr+got.stdout, "ghp_") {
+		t.Errorf("exit code %d, %s%s", got.code, got.stdout, got.stderr)
+	}
+	if _, err := os.Stat(arguments[2]); !os.IsNotExist(err) {
+		t.Errorf("something was written: %v", err)
+	}
+}
+
+// differsInNothing fails unless a repository has the two pools of the hub and of the
+// cluster as they are, to be compared alone where observed says so.
+func differsInNothing(t *testing.T, dir, namespace string, admin client.Client, observed bool) {
+	t.Helper()
 	var input fleet.DriftInput
 	folders, err := os.ReadDir(filepath.Join(dir, "clusters"))
 	if err != nil || len(folders) != 1 {
@@ -66,32 +114,10 @@ func TestFleetImport(t *testing.T) {
 	if report.Any() || len(report.Pools) != 4 {
 		t.Errorf("%d pools were compared:\n%s", len(report.Pools), report.Text())
 	}
-
-	// Nothing is written over, and not a part of it.
-	before, err := os.ReadDir(dir)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if got := cloop(t, arguments...); got.code != 1 || !strings.Contains(got.stderr, "there already; nothing was written") {
-		t.Errorf("again: exit code %d, %s", got.code, got.stderr)
-	}
-	if after, err := os.ReadDir(dir); err != nil || len(after) != len(before) {
-		t.Errorf("%d entries have become %d: %v", len(before), len(after), err)
-	}
-
-	// What looks like a credential does not get into Git.
-	pool := live.Items[0]
-	pool.SetAnnotations(map[string]string{"note": "ghp_0123456789abcdefghij"})
-	if err := admin.Update(t.Context(), &pool); err != nil {
-		t.Fatal(err)
-	}
-	arguments[2] = filepath.Join(t.TempDir(), "second")
-	got := cloop(t, arguments...)
-	if got.code != 1 || !strings.Contains(got.stderr, "ExecutorPool gpu: metadata.annotations.note") || strings.Contains(got.stderr+got.stdout, "ghp_") {
-		t.Errorf("exit code %d, %s%s", got.code, got.stdout, got.stderr)
-	}
-	if _, err := os.Stat(arguments[2]); !os.IsNotExist(err) {
-		t.Errorf("something was written: %v", err)
+	for _, document := range append(slices.Clone(surface.Git), input.Hub.Git...) {
+		if kind := document.Object.GetKind(); fleet.ToObserve(document.Object) != observed && (kind == v1alpha1.ExecutorPoolKind || kind == v1alpha1.HubPoolKind) {
+			t.Errorf("%s %s is only compared: %v", kind, document.Object.GetName(), !observed)
+		}
 	}
 }
 
