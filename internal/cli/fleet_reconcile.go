@@ -26,7 +26,8 @@ func (a *app) newFleetReconcileCommand() *cobra.Command {
 		Long: `Have the hub and the clusters sync from Git now: the hub's syncs, the
 PoolSyncs of the clusters, the Kustomizations of Flux and Applications of Argo CD
 that ExecutorPools name as what applies them, and the sources of Flux that these
-read. What is suspended is left alone.
+read. What is suspended is left alone. DRIFT counts as fleet status does, and changes
+nothing of the exit code.
 
 Exit code 0: all were asked and, with --wait, are ready; 1: not so; 2: it could
 not be done.`,
@@ -122,7 +123,22 @@ func (a *app) reconcile(ctx context.Context, found surfaces, wait bool) (fleetSt
 			status.Healthy = false
 		}
 	}
-	return status, nil
+	return status, status.compare(ctx, found, wait)
+}
+
+// compare counts where hub and clusters disagree, as fleet status does. Having waited,
+// that is shown, also for pools that nobody was asked to apply.
+func (s *fleetStatus) compare(ctx context.Context, found surfaces, waited bool) error {
+	for _, cluster := range found.clusters {
+		pools, err := executorPoolsOf(ctx, cluster)
+		if err != nil {
+			return err
+		}
+		if alone := s.countPools(cluster.name, pools); waited {
+			s.Items = append(s.Items, alone...)
+		}
+	}
+	return nil
 }
 
 // askHub asks the hub for its syncs; nil has none.

@@ -136,7 +136,7 @@ func readStatus(ctx context.Context, found surfaces) (fleetStatus, error) {
 		for i := range foreign {
 			status.Items = append(status.Items, foreignStatus(cluster.name, &foreign[i]))
 		}
-		status.addPools(cluster.name, pools)
+		status.Items = append(status.Items, status.countPools(cluster.name, pools)...)
 	}
 	for _, item := range status.Items {
 		if item.Ready != string(metav1.ConditionTrue) || item.Drift > 0 || item.Unserved != "" {
@@ -146,9 +146,9 @@ func readStatus(ctx context.Context, found surfaces) (fleetStatus, error) {
 	return status, nil
 }
 
-// addPools adds how the ExecutorPools of a cluster differ from the hub to what applies
-// them; those that nothing applies that is shown are shown themselves.
-func (s *fleetStatus) addPools(cluster string, pools []unstructured.Unstructured) {
+// countPools counts where the ExecutorPools of a cluster differ from the hub at what
+// applies them, and returns those that nothing applies that is shown.
+func (s *fleetStatus) countPools(cluster string, pools []unstructured.Unstructured) (alone []syncStatus) {
 	surface, at := "cluster "+cluster, map[string]int{}
 	for i, item := range s.Items {
 		if item.Surface == surface {
@@ -177,8 +177,9 @@ func (s *fleetStatus) addPools(cluster string, pools []unstructured.Unstructured
 		if ready := meta.FindStatusCondition(pool.Status.Conditions, v1alpha1.ConditionReady); ready != nil && ready.ObservedGeneration == pool.Generation {
 			item.Ready, item.Reason = string(ready.Status), ready.Reason
 		}
-		s.Items = append(s.Items, item)
+		alone = append(alone, item)
 	}
+	return alone
 }
 
 // foreignOf is what applies the pools of a cluster in place of a PoolSync, as far as the

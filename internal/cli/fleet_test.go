@@ -369,6 +369,32 @@ func TestFleetStatusCountsWhereHubAndClusterDisagree(t *testing.T) {
 		"cluster eu   ExecutorPool cloop-pools/hand     Unknown   -                        1       nothing that is shown applies it\n", unasked)
 }
 
+// Who asks for a sync and waits sees what fleet status counts; that nobody asked does
+// not make it fail.
+func TestFleetReconcileCountsAsFleetStatusDoes(t *testing.T) {
+	noHub(t)
+	ofSync, ofNobody := liveGPU(9), liveGPU(9)
+	ofSync.Labels = map[string]string{v1alpha1.LabelPoolSyncName: "fleet", v1alpha1.LabelPoolSyncNamespace: "cloop-fleet"}
+	ofNobody.Name = "hand"
+	cluster := &stubCluster{syncs: []v1alpha1.PoolSync{poolSync(metav1.ConditionTrue, "applied")}, pools: []v1alpha1.ExecutorPool{ofSync, ofNobody}}
+	for i := range cluster.pools {
+		cluster.pools[i].Status.Drift = []v1alpha1.DriftEntry{{Path: "/spec/maxRunners", Cause: v1alpha1.DriftRuleBroken}}
+	}
+	cluster.watched = func(asked string) v1alpha1.PoolSync {
+		sync := poolSync(metav1.ConditionTrue, "applied")
+		sync.Status.LastHandledReconcileAt = asked
+		return sync
+	}
+	cluster.serve(t)
+	table := "" +
+		"SURFACE      NAME                            READY     APPLIED                  DRIFT   MESSAGE\n" +
+		"cluster eu   cloop-fleet/fleet               True      main@sha1:abababababab   1       applied\n" +
+		"cluster eu   ExecutorPool cloop-pools/hand   Unknown   -                        1       nothing that is shown applies it\n"
+	cloop(t, "fleet", "status", "--cluster", "eu").want(t, 1, table, unasked)
+	cloop(t, "fleet", "reconcile", "--cluster", "eu", "--wait").want(t, 0, table, unasked)
+	cloop(t, "fleet", "reconcile", "--cluster", "eu").want(t, 0, "Asked cluster eu to sync cloop-fleet/fleet now.\n", unasked)
+}
+
 // What is not known is not counted, and a message of several lines is one.
 func TestFleetStatusClaimsNoMoreThanIsKnown(t *testing.T) {
 	noHub(t)
