@@ -64,7 +64,7 @@ of it and the rest agrees, or none of them follows this repository.`,
 			case report.Elsewhere:
 				return errors.New("nothing that the hub and the clusters follow is of this repository: run this in a clone of one that the notes name, or name one with --repo PATH; where one is this under another address, git remote add makes that known")
 			case report.Hidden:
-				return errors.New("not everything was compared, and the rest agrees: ask for the right to read what the notes name, or for somebody's answer who has it")
+				return errors.New("not everything was compared, and the rest agrees: the notes name what was not; where the right to read it lacks, ask for that, or for somebody's answer who has it")
 			}
 			return nil
 		},
@@ -162,11 +162,11 @@ func withGit(ctx context.Context, all *followed, dir, revision string) (fleet.Dr
 		hub.Revision, hub.Syncs, hub.Elsewhere = revision, nil, maps.Clone(hub.Elsewhere)
 		for _, sync := range all.live.Hub.Syncs {
 			from := synced{ofHub(&sync).who, sync.Repository, sync.Path}
-			if absent, is := all.absent(dir, from); is {
+			if absent, is := all.absent(dir, from, &input); is {
 				hub.Elsewhere[sync.Name] = absent
 				continue
 			}
-			rendered, err := renderSynced(dir, from, func() ([]fleet.Rendered, error) {
+			rendered, err := renderSynced(from, func() ([]fleet.Rendered, error) {
 				return fleet.BuildWith(ctx, dir, sync.Path, &fleet.Variables{})
 			})
 			if err != nil {
@@ -180,29 +180,32 @@ func withGit(ctx context.Context, all *followed, dir, revision string) (fleet.Dr
 	for _, cluster := range all.live.Clusters {
 		cluster.Revision = revision
 		if len(cluster.Hidden) == 0 {
-			if err := all.readGit(ctx, &cluster, dir); err != nil {
+			if err := all.readGit(ctx, &cluster, dir, &input); err != nil {
 				return input, err
 			}
 		}
 		input.Clusters = append(input.Clusters, cluster)
+	}
+	if len(input.Missing) > 0 && !input.Compares() {
+		return input, fmt.Errorf("what %s: add the path, or have another one applied; to compare another revision, name a clone that has it with --repo PATH", input.Missing[0])
 	}
 	return input, nil
 }
 
 // readGit adds what the files in a directory want of a cluster. Where not all of that is
 // known, none of it is.
-func (f *followed) readGit(ctx context.Context, cluster *fleet.ClusterSurface, dir string) error {
+func (f *followed) readGit(ctx context.Context, cluster *fleet.ClusterSurface, dir string, input *fleet.DriftInput) error {
 	syncs, foreign := cluster.Syncs, cluster.Foreign
 	cluster.Syncs, cluster.Foreign = nil, nil
 	cluster.Elsewhere, cluster.Unserved = maps.Clone(cluster.Elsewhere), maps.Clone(cluster.Unserved)
 	for _, sync := range syncs {
 		from := synced{fmt.Sprintf("PoolSync %s/%s of cluster %s applies", sync.Namespace, sync.Name, cluster.Name), sync.ReadsFrom(), sync.Spec.Path}
-		if absent, is := f.absent(dir, from); is {
+		if absent, is := f.absent(dir, from, input); is {
 			cluster.Elsewhere[poolSyncNamed(&sync)] = absent
 			delete(cluster.Unserved, sync.Namespace+"/"+sync.Name)
 			continue
 		}
-		rendered, err := renderSynced(dir, from, func() ([]fleet.Rendered, error) {
+		rendered, err := renderSynced(from, func() ([]fleet.Rendered, error) {
 			return fleet.BuildFetched(ctx, dir, sync.Spec.Path, sync.Spec.SourceRef, cluster.Variables[sync.Namespace+"/"+sync.Name])
 		})
 		if err != nil {
@@ -215,11 +218,11 @@ func (f *followed) readGit(ctx context.Context, cluster *fleet.ClusterSurface, d
 	for i := range foreign {
 		each := &foreign[i]
 		from := synced{fmt.Sprintf("%s of cluster %s applies", each, cluster.Name), each.Repository, each.Path}
-		if absent, is := f.absent(dir, from); is {
+		if absent, is := f.absent(dir, from, input); is {
 			cluster.Elsewhere[each.String()] = absent
 			continue
 		}
-		rendered, err := renderSynced(dir, from, func() ([]fleet.Rendered, error) {
+		rendered, err := renderSynced(from, func() ([]fleet.Rendered, error) {
 			return each.Build(ctx, dir, cluster.Variables[each.String()])
 		})
 		switch {
@@ -245,10 +248,7 @@ type synced struct {
 }
 
 // renderSynced renders what somebody takes of a directory.
-func renderSynced(dir string, s synced, render func() ([]fleet.Rendered, error)) ([]fleet.Rendered, error) {
-	if notThere(dir, s.path) {
-		return nil, fmt.Errorf("what %s, %s of %s, is not in what is compared: add the path, or have another one applied; to compare another revision, name a clone that has it with --repo PATH", s.who, s.path, s.repository)
-	}
+func renderSynced(s synced, render func() ([]fleet.Rendered, error)) ([]fleet.Rendered, error) {
 	rendered, err := render()
 	if err != nil && !errors.Is(err, fleet.ErrUnrendered) {
 		err = fmt.Errorf("build what %s: %w", s.who, err)

@@ -209,12 +209,18 @@ func (f *followed) notes() []string {
 	return []string{"this clone has no remote at a server, so nothing tells whether it is the repository of " + who + ": it was taken for that"}
 }
 
-// absent says of what may be another repository's that its path is not in a directory.
-func (f *followed) absent(dir string, s synced) (elsewhere string, is bool) {
-	if f.sure[s.who] || !notThere(dir, s.path) {
+// absent says of what somebody takes of a path that is not in a directory why it is not
+// compared: it may be another repository's, or another revision's, which input notes.
+func (f *followed) absent(dir string, s synced, input *fleet.DriftInput) (elsewhere string, is bool) {
+	if !notThere(dir, s.path) {
 		return "", false
 	}
-	return fmt.Sprintf("%s of %s, which is not in this repository", s.path, s.repository), true
+	if !f.sure[s.who] {
+		return fmt.Sprintf("%s of %s, which is not in this repository", s.path, s.repository), true
+	}
+	elsewhere = fmt.Sprintf("%s of %s, which is not in what is compared", s.path, s.repository)
+	input.Missing = append(input.Missing, fmt.Sprintf("%s, %s of %s, is not in what is compared", s.who, s.path, s.repository))
+	return elsewhere, true
 }
 
 // notThere says whether a directory has nothing at a path.

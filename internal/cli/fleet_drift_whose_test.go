@@ -42,6 +42,15 @@ func TestDriftIsOfThisRepository(t *testing.T) {
 			[]string{"No drift: 1 pool compared.", "applies ./c of another repository"}, nil},
 		"the own one drifts": {server, func(_ string, c *stubCluster) { ofAnother(c, "./c"); c.pools[0].Spec.MaxRunners = 3 }, 1,
 			[]string{"/spec/maxRunners  4    -    3", "applies ./c of another repository"}, []string{"cpu"}},
+		"one that follows a revision with another path": {server, func(_ string, c *stubCluster) { ofAnother(c, "./c"); c.syncs[1].Spec.Source.Git.URL = server }, 2,
+			[]string{"No drift: 1 pool compared.", "cloop-fleet/two of cluster eu applies ./c of " + server + ", which is not in what is compared, so what it has there was not compared with Git",
+				"not everything was compared, and the rest agrees: the notes name what was not"}, nil},
+		"the same, and the own one drifts": {server, func(_ string, c *stubCluster) {
+			ofAnother(c, "./c")
+			c.syncs[1].Spec.Source.Git.URL, c.pools[0].Spec.MaxRunners = server, 3
+		}, 1, []string{"/spec/maxRunners  4    -    3", "which is not in what is compared"}, []string{"cpu"}},
+		"only one that follows a revision with another path": {server, func(_ string, c *stubCluster) { c.syncs[0].Spec.Path = "./c"; c.syncs[0].Spec.Source.Git.URL = server }, 2,
+			[]string{"what PoolSync cloop-fleet/fleet of cluster eu applies, ./c of " + server + ", is not in what is compared: add the path"}, nil},
 		"nothing of this one": {server, func(_ string, c *stubCluster) {
 			ofAnother(c, "./clusters/eu")
 			c.syncs, c.pools = c.syncs[1:], c.pools[1:]

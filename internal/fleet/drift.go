@@ -23,6 +23,9 @@ type DriftInput struct {
 	Clusters []ClusterSurface
 	// Hub is nil where the hub was not asked.
 	Hub *HubSurface
+	// Missing says who takes what of this repository that what is compared does not have:
+	// they are among Elsewhere.
+	Missing []string
 }
 
 // ClusterSurface is what Git wants of one cluster and what the cluster has.
@@ -50,8 +53,8 @@ type ClusterSurface struct {
 	// on it; those that somebody acts on are not there.
 	Unserved map[string]string
 	// Elsewhere: "PoolSync NAMESPACE/NAME", or a ForeignReference → what it applies of
-	// another repository. It is neither of Syncs nor of Foreign, and what it applies is
-	// not compared with Git.
+	// another repository, or of another revision. It is neither of Syncs nor of Foreign,
+	// and what it applies is not compared with Git.
 	Elsewhere map[string]string
 }
 
@@ -63,8 +66,8 @@ type HubSurface struct {
 	Git   []Rendered
 	Pools []hubv1.Pool
 	Syncs []hubv1.Sync
-	// Elsewhere: name of a sync → what it applies of another repository. It is none of
-	// Syncs, and its pools are not compared with Git.
+	// Elsewhere: name of a sync → what it applies of another repository, or of another
+	// revision. It is none of Syncs, and its pools are not compared with Git.
 	Elsewhere map[string]string
 }
 
@@ -94,8 +97,8 @@ type DriftReport struct {
 	Pools []PoolDrift `json:"pools"`
 	// Notes say what could not be compared and why.
 	Notes []string `json:"notes,omitempty"`
-	// Hidden says that something could not be compared because it may not be read:
-	// without a difference the surfaces may differ all the same.
+	// Hidden says that something could not be compared, because it may not be read or is
+	// not in what is compared: without a difference the surfaces may differ all the same.
 	Hidden bool `json:"hidden,omitempty"`
 	// Elsewhere says that all that hub and clusters follow is of other repositories, so
 	// that nothing was compared with what Git wants.
@@ -206,6 +209,7 @@ func Drift(in DriftInput) *DriftReport {
 	}
 	d.bothEdited()
 	d.report.Elsewhere = in.elsewhere()
+	d.report.Hidden = d.report.Hidden || len(in.Missing) > 0
 	slices.SortStableFunc(d.report.Pools, func(a, b PoolDrift) int {
 		return cmp.Or(cmp.Compare(a.Pool, b.Pool), cmp.Compare(a.Cluster, b.Cluster))
 	})
@@ -225,19 +229,19 @@ func Drift(in DriftInput) *DriftReport {
 	return d.report
 }
 
+// Compares says whether Git is known of any surface.
+func (in *DriftInput) Compares() bool {
+	return in.Hub != nil && in.Hub.Git != nil || slices.ContainsFunc(in.Clusters, func(c ClusterSurface) bool { return c.Git != nil })
+}
+
 // elsewhere says whether Git was left out because other repositories are followed, and
 // this one by nobody.
 func (in *DriftInput) elsewhere() (others bool) {
-	if in.Hub != nil {
-		if in.Hub.Git != nil {
-			return false
-		}
-		others = len(in.Hub.Elsewhere) > 0
+	if in.Compares() {
+		return false
 	}
+	others = in.Hub != nil && len(in.Hub.Elsewhere) > 0
 	for i := range in.Clusters {
-		if in.Clusters[i].Git != nil {
-			return false
-		}
 		others = others || len(in.Clusters[i].Elsewhere) > 0
 	}
 	return others
