@@ -8,6 +8,7 @@ import (
 	"sync"
 	"time"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -15,6 +16,7 @@ import (
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
+	"sigs.k8s.io/controller-runtime/pkg/event"
 	logf "sigs.k8s.io/controller-runtime/pkg/log"
 
 	fluxmeta "github.com/fluxcd/pkg/apis/meta"
@@ -44,11 +46,16 @@ type poolSyncReconciler struct {
 	observers observers
 	// sides watches what stands beside pools.
 	sides *sideWatches
+	// woken has PoolSyncs looked at of which something was learnt outside a pass.
+	woken chan event.GenericEvent
 
 	// Git, and sources of Flux.
 	sources   *sourceWatches
 	cacheDir  string
 	validator *schemas.Validator
+	// patience is how long a pass waits for Git; builds bounds how many there are at once.
+	patience time.Duration
+	builds   slots
 
 	// Reporting.
 	events  *poolEvents
@@ -74,6 +81,10 @@ type syncMemory struct {
 	status  *v1alpha1.PoolSyncStatus
 	contest contest
 	trouble trouble
+	// asking is what Git is asked now; nil: nothing. Passes go on meanwhile.
+	asking *inquiry
+	// version is the resourceVersion of the last write; empty: there was none yet.
+	version string
 	// health is about what was applied, where that is waited for.
 	health health
 	// dependencies is what the last full pass had to say about what it depends on.
@@ -126,6 +137,10 @@ type syncPass struct {
 	started time.Time
 	// full: Git is asked. forced: everything is applied, whatever is known of it.
 	full, forced bool
+	// request and force are what Git was asked for in this pass, as the annotations have
+	// it; asking: Git has not answered yet.
+	request, force string
+	asking         bool
 	// before is the revision that Git named before this pass, where it was asked for
 	// the same; empty: none is known.
 	before string
@@ -219,21 +234,21 @@ func (r *poolSyncReconciler) Reconcile(ctx context.Context, request ctrl.Request
 }
 
 func (r *poolSyncReconciler) reconcile(ctx context.Context, request ctrl.Request) (ctrl.Result, error) {
-	sync := &v1alpha1.PoolSync{}
-	// Not from the cache: a status that lags would be taken for what is there,
-	// and entries of the inventory would be lost.
-	if err := r.live.Get(ctx, request.NamespacedName, sync); err != nil {
-		if client.IgnoreNotFound(err) == nil {
-			r.forget(request.NamespacedName)
-			return ctrl.Result{}, nil
-		}
+	sync, err := r.read(ctx, request.NamespacedName)
+	switch {
+	case err != nil:
 		return ctrl.Result{}, fmt.Errorf("read PoolSync %s: %w", request.NamespacedName, err)
+	case sync == nil:
+		r.forget(request.NamespacedName)
+		return ctrl.Result{}, nil
 	}
 	p := newSyncPass(sync, r.memory(sync), r.clock.Now())
 	switch {
 	case sync.DeletionTimestamp != nil:
+		p.memory.stopAsking()
 		return r.finalize(ctx, p)
 	case sync.SuspendedAt(r.clock.Now()):
+		p.memory.stopAsking()
 		err := r.suspend(ctx, p)
 		return ctrl.Result{RequeueAfter: r.until(p.again)}, err
 	}
@@ -253,6 +268,29 @@ func (r *poolSyncReconciler) reconcile(ctx context.Context, request ctrl.Request
 		debug.FreeOSMemory()
 	}
 	return ctrl.Result{RequeueAfter: after}, nil
+}
+
+// read reads a PoolSync, nil where there is none. A status that lags would be taken for
+// what is there, and entries of the inventory would be lost: the cache is asked only by a
+// process that knows what it wrote itself, and is believed where it has that. With the
+// inventory of thousands, asking the API server takes as long as all else of a pass
+// without news.
+func (r *poolSyncReconciler) read(ctx context.Context, name types.NamespacedName) (*v1alpha1.PoolSync, error) {
+	r.mu.Lock()
+	m := r.memories[name]
+	r.mu.Unlock()
+	sync := &v1alpha1.PoolSync{}
+	// Who suspended it is in managedFields, which the cache has not.
+	if m != nil && m.version != "" && r.client.Get(ctx, name, sync) == nil && !sync.Spec.Suspend && sync.DeletionTimestamp == nil &&
+		sync.UID == m.uid && !older(sync.ResourceVersion, m.version) {
+		return sync, nil
+	}
+	sync = &v1alpha1.PoolSync{}
+	err := r.live.Get(ctx, name, sync)
+	if apierrors.IsNotFound(err) {
+		return nil, nil //nolint:nilnil // no PoolSync is neither a value nor an error
+	}
+	return sync, err
 }
 
 // newSyncPass begins a pass over an object as it was read. The status goes on from
@@ -279,21 +317,11 @@ func (m *syncMemory) begin(found *v1alpha1.PoolSyncStatus, now time.Time) {
 
 // run climbs the ladder.
 func (r *poolSyncReconciler) run(ctx context.Context, p *syncPass) {
+	before := p.status.LastAppliedRevision
+	r.source(ctx, p)
 	ctx, cancel := context.WithTimeout(ctx, p.sync.Spec.Timeout.Duration)
 	defer cancel()
-	started := r.clock.Now()
-	before := p.status.LastAppliedRevision
-	p.full = r.dueNow(ctx, p)
-	m := p.memory
-	if p.forced {
-		m.force()
-	}
-	if p.full {
-		m.source = r.climb(ctx, p, []step{{"resolve", r.resolve}, {"verify", r.verify}, {"depends", r.depends}, {"build", r.build}, {"fit", r.fit}})
-		r.tellHistory(ctx, p)
-		r.recall(ctx, p)
-	}
-	p.fail(m.source)
+	p.fail(p.memory.source)
 	p.aim()
 	if p.target != nil {
 		p.fail(r.climb(ctx, p, []step{{"look", r.look}, {"apply", r.apply}, {"prune", r.prune}}))
@@ -303,7 +331,7 @@ func (r *poolSyncReconciler) run(ctx context.Context, p *syncPass) {
 	r.settle(p)
 	r.await(ctx, p)
 	if p.status.LastAppliedRevision != before {
-		r.metrics.synced(p.name(), r.clock.Since(started))
+		r.metrics.synced(p.name(), r.clock.Since(p.started))
 	}
 }
 
@@ -351,13 +379,11 @@ func requestOf(object client.Object) string {
 // is asked next.
 func (r *poolSyncReconciler) settle(p *syncPass) {
 	m := p.memory
-	if p.full {
-		if request := requestOf(p.sync); request != "" {
-			p.status.LastHandledReconcileAt = request
-		}
-		if force := forceOf(p.sync); force != "" {
-			p.status.LastHandledForceAt = force
-		}
+	if p.request != "" {
+		p.status.LastHandledReconcileAt = p.request
+	}
+	if p.force != "" {
+		p.status.LastHandledForceAt = p.force
 	}
 	if p.target != nil && p.fresh() {
 		p.status.LastAppliedRevision, p.status.LastAppliedPath = p.target.revision, p.target.path
@@ -398,7 +424,9 @@ func backoff(failures int, last time.Duration) time.Duration {
 
 // wait is how long until the PoolSync is looked at without a trigger.
 func (r *poolSyncReconciler) wait(p *syncPass) time.Duration {
-	p.comeBack(p.memory.due)
+	if !p.asking {
+		p.comeBack(p.memory.due)
+	}
 	for i := range p.memory.drift {
 		if corrected := p.memory.drift[i].Corrected; corrected != nil {
 			p.comeBack(corrected.Add(keepCorrected))
@@ -465,6 +493,7 @@ func (r *poolSyncReconciler) forget(name types.NamespacedName) {
 	if m == nil {
 		return
 	}
+	m.stopAsking()
 	r.removeClone(m)
 	r.observers.forget(name)
 	r.sides.forget(name)

@@ -13,6 +13,7 @@ import (
 	"sync"
 	"syscall"
 	"testing"
+	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -98,7 +99,7 @@ func (s *syncStage) process(is fault) *syncProcess {
 		client: client.WithFieldOwner(c, v1alpha1.FieldManagerPoolSync), pools: c, live: c, appliers: newAppliers(config, s.client.RESTMapper(), newScheme()),
 		cacheDir: s.t.TempDir(), validator: validator, events: newPoolEvents(&eventRecorder{EventRecorder: &record.FakeRecorder{}}, s.clock),
 		metrics: newSyncMetrics(prometheus.NewRegistry()), clock: s.clock, jitter: jittered, memories: map[types.NamespacedName]*syncMemory{},
-		sides: &sideWatches{stopped: true},
+		sides: &sideWatches{stopped: true}, patience: time.Hour,
 	}
 	return p
 }

@@ -94,8 +94,10 @@ func addPoolSync(mgr ctrl.Manager, opts Options, recorder *eventRecorder, c cloc
 		clock:     c,
 		jitter:    jittered,
 		memories:  map[types.NamespacedName]*syncMemory{},
+		patience:  askPatience,
+		woken:     make(chan event.GenericEvent, 256),
 	}
-	r.sides = newSideWatches(r.appliers, c)
+	r.sides = newSideWatches(r.appliers, r.woken, c)
 	made, err := ctrl.NewControllerManagedBy(mgr).
 		Named(poolSyncController).
 		// Every change: a request to reconcile and an approval are annotations, and
@@ -114,7 +116,7 @@ func addPoolSync(mgr ctrl.Manager, opts Options, recorder *eventRecorder, c cloc
 		Watches(&v1alpha1.PoolSync{}, handler.EnqueueRequestsFromMapFunc(r.observers.of(v1alpha1.PoolSyncKind)), builder.WithPredicates(definitionChanged())).
 		Watches(newPool(), handler.EnqueueRequestsFromMapFunc(syncsOf(opts.Namespace)), builder.WithPredicates(definitionChanged())).
 		Watches(newPool(), handler.EnqueueRequestsFromMapFunc(r.observers.of(v1alpha1.ExecutorPoolKind)), builder.WithPredicates(definitionChanged())).
-		WatchesRawSource(source.Channel(r.sides.changed, &handler.EnqueueRequestForObject{})).
+		WatchesRawSource(source.Channel(r.woken, &handler.EnqueueRequestForObject{})).
 		WithOptions(controller.Options{
 			MaxConcurrentReconciles: syncsAtOnce,
 			SkipNameValidation:      new(true), // several managers of one process, in tests

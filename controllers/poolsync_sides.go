@@ -45,8 +45,8 @@ type sideKey struct {
 type sideWatches struct {
 	appliers *appliers
 	clock    clock.PassiveClock
-	// changed has a PoolSync looked at.
-	changed chan event.GenericEvent
+	// woken has a PoolSync looked at.
+	woken chan<- event.GenericEvent
 
 	mu      sync.Mutex                        // guards what follows
 	watches map[sideKey]*sideWatch            // what is watched
@@ -100,9 +100,9 @@ func (w *sideWatch) since(name string) string {
 	return w.defined[name].since
 }
 
-func newSideWatches(a *appliers, c clock.PassiveClock) *sideWatches {
+func newSideWatches(a *appliers, woken chan<- event.GenericEvent, c clock.PassiveClock) *sideWatches {
 	return &sideWatches{
-		appliers: a, clock: c, changed: make(chan event.GenericEvent, 256),
+		appliers: a, clock: c, woken: woken,
 		watches: map[sideKey]*sideWatch{}, users: map[types.NamespacedName]sideKeys{}, refused: map[sideKey]time.Time{}, clients: map[string]metadata.Interface{},
 	}
 }
@@ -252,7 +252,7 @@ func (w *sideWatches) tell(ctx context.Context, object *metav1.PartialObjectMeta
 	}
 	sync := &v1alpha1.PoolSync{ObjectMeta: metav1.ObjectMeta{Namespace: name.Namespace, Name: name.Name}}
 	select {
-	case w.changed <- event.GenericEvent{Object: sync}:
+	case w.woken <- event.GenericEvent{Object: sync}:
 	case <-ctx.Done():
 	}
 }

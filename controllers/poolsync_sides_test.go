@@ -10,6 +10,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/event"
 
 	"cloop.dev/cloop/apis/v1alpha1"
 )
@@ -107,7 +108,7 @@ func TestAnAccountThatMayNotWatchApplies(t *testing.T) {
 func TestAWatchBesidePoolsEndsWithItsLastUser(t *testing.T) {
 	t.Parallel()
 	s := newSyncStage(t, overlay("gpu"))
-	w := newSideWatches(newAppliers(s.config, s.client.RESTMapper(), newScheme()), s.clock)
+	w := newSideWatches(newAppliers(s.config, s.client.RESTMapper(), newScheme()), make(chan event.GenericEvent, 100), s.clock)
 	t.Cleanup(w.stopAll)
 	pass := func(name, account string, objects ...*wanted) *syncPass {
 		sync := &v1alpha1.PoolSync{ObjectMeta: metav1.ObjectMeta{Namespace: s.ns, Name: name}}

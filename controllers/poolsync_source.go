@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"sync"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -165,11 +166,33 @@ func (r *poolSyncReconciler) buildAt(ctx context.Context, p *syncPass, builder *
 		}
 	}()
 	p.built = true
+	free, err := r.builds.take(ctx)
+	if err != nil {
+		return nil, transient(v1alpha1.ReasonBuildFailed, fmt.Errorf("wait for other builds: %w", err))
+	}
+	defer free()
 	b.refusal = r.render(ctx, p.sync, builder, tree.Dir, b, variables)
 	if b.refusal != nil && !b.refusal.stalled {
 		return nil, b.refusal
 	}
 	return b, nil
+}
+
+// slots bound how many do something at once: syncsAtOnce.
+type slots struct {
+	once sync.Once
+	free chan struct{}
+}
+
+// take waits for a slot, which is given back with the function.
+func (s *slots) take(ctx context.Context) (back func(), err error) {
+	s.once.Do(func() { s.free = make(chan struct{}, syncsAtOnce) })
+	select {
+	case s.free <- struct{}{}:
+		return func() { <-s.free }, nil
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
 }
 
 // recall makes applied what the status says was applied last, in a process that

@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"strings"
 
+	"k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -125,7 +127,11 @@ func (r *poolSyncReconciler) announce(ctx context.Context, p *syncPass) error {
 // report shows what a pass found and did: status, Events and metrics. The status is
 // written only when it changes.
 func (r *poolSyncReconciler) report(ctx context.Context, p *syncPass) error {
-	r.conditions(p)
+	if p.asking {
+		r.stillAsking(p)
+	} else {
+		r.conditions(p)
+	}
 	history := follow(p.memory.drift, p.findings(), p.looked(), metav1.NewTime(r.clock.Now()))
 	r.setDrifted(p, p.showDrift(history.entries))
 	r.announceOutcome(ctx, p, history)
@@ -240,12 +246,20 @@ func (r *poolSyncReconciler) writeStatus(ctx context.Context, p *syncPass) error
 	before.Status = p.found
 	changed := p.sync.DeepCopy()
 	changed.Status = *p.status.DeepCopy()
+	if equality.Semantic.DeepEqual(before.Status.Inventory, changed.Status.Inventory) {
+		// It is most of the status: to compare it as JSON takes longer than all the rest.
+		before.Status.Inventory, changed.Status.Inventory = nil, nil
+	}
 	err := r.client.Status().Patch(ctx, changed, client.MergeFrom(before))
-	if client.IgnoreNotFound(err) != nil {
+	switch {
+	case apierrors.IsNotFound(err):
+		changed.Status.Inventory = p.status.Inventory
+	case err != nil:
 		return fmt.Errorf("patch the status of PoolSync %s: %w", p.sync.Name, err)
 	}
 	// As the API server has it: times lose their fractions.
 	m.status, p.found = changed.Status.DeepCopy(), changed.Status
+	m.version = changed.ResourceVersion
 	p.sync.Status = *changed.Status.DeepCopy()
 	*p.status = *changed.Status.DeepCopy()
 	return nil

@@ -71,10 +71,9 @@ func forceOf(sync *v1alpha1.PoolSync) string {
 	return shorten(sync.Annotations[fluxmeta.ForceRequestAnnotation], maxRequest)
 }
 
-// force forgets what was built, compared and contested, so that everything is rendered
-// and applied once more.
+// force forgets what was compared and contested, so that everything is applied once
+// more.
 func (m *syncMemory) force() {
-	m.builder, m.newest = nil, nil
 	clear(m.objects)
 	clear(m.contests)
 }

@@ -152,7 +152,9 @@ func TestWhenGitIsAsked(t *testing.T) {
 	m := &syncMemory{}
 	do := func(err *stageError) *syncPass {
 		p := newSyncPass(sync, m, c.Now())
-		p.full = r.dueNow(t.Context(), p)
+		if p.full = r.dueNow(t.Context(), p); p.full {
+			p.request = requestOf(sync)
+		}
 		p.fail(err)
 		r.settle(p)
 		m.status = p.status

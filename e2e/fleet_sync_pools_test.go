@@ -108,17 +108,32 @@ func (f *manyPools) peak(took *comparison) {
 // API server.
 func (f *manyPools) measure(took *comparison, what string, begin, finished func()) {
 	f.b.Helper()
-	before := f.requests()
+	before, worked := f.requests(), f.work()
 	begin()
 	began := time.Now()
 	finished()
 	took.add(what+", ms", f.by.name(), float64(time.Since(began).Milliseconds()))
 	// The pass that saw it done may still write the status.
 	pause(f.b, 2*time.Second)
+	took.add(what+", work in ms", f.by.name(), 1000*(f.work()-worked))
 	after := f.requests()
 	for _, method := range []string{http.MethodGet, http.MethodPatch} {
 		took.add(what+", "+method, f.by.name(), after[method]-before[method])
 	}
+}
+
+// work is how many seconds the processes' reconciles have taken, their waiting for Git
+// and the API server included.
+func (f *manyPools) work() (seconds float64) {
+	f.b.Helper()
+	for _, address := range f.metrics {
+		samples(f.b, address, func(name string, value float64) {
+			if strings.HasPrefix(name, "gotk_reconcile_duration_seconds_sum{") {
+				seconds += value
+			}
+		})
+	}
+	return seconds
 }
 
 // requests of the processes to the API server, by method, without watches.
