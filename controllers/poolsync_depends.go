@@ -33,7 +33,7 @@ func (r *poolSyncReconciler) depends(ctx context.Context, p *syncPass) *stageErr
 	if len(p.sync.Spec.DependsOn) == 0 {
 		return nil
 	}
-	circle, err := r.circle(ctx, p.sync)
+	circle, err := r.circle(ctx, p)
 	if err != nil {
 		return transient(v1alpha1.ReasonDependencyNotReady, err)
 	}
@@ -57,7 +57,7 @@ func (r *poolSyncReconciler) dependencyMoved(ctx context.Context, p *syncPass) b
 	if m.source == nil || m.source.reason != v1alpha1.ReasonDependencyNotReady {
 		return false
 	}
-	words, err := r.circle(ctx, p.sync)
+	words, err := r.circle(ctx, p)
 	if err == nil && words == "" {
 		words, err = r.unmet(ctx, p)
 	}
@@ -128,17 +128,27 @@ func dependency(sync *v1alpha1.PoolSync, reference v1alpha1.PoolSyncReference) t
 }
 
 // circle says that a PoolSync waits for itself, over which others; empty where it does
-// not, as far as the namespace's PoolSyncs tell.
-func (r *poolSyncReconciler) circle(ctx context.Context, sync *v1alpha1.PoolSync) (string, error) {
+// not, as far as what may be read tells.
+func (r *poolSyncReconciler) circle(ctx context.Context, p *syncPass) (string, error) {
 	list := &v1alpha1.PoolSyncList{}
-	if err := r.client.List(ctx, list, client.InNamespace(sync.Namespace)); err != nil {
+	if err := r.client.List(ctx, list, client.InNamespace(p.sync.Namespace)); err != nil {
 		return "", fmt.Errorf("list PoolSyncs: %w", err)
 	}
-	all := map[types.NamespacedName]*v1alpha1.PoolSync{}
+	near := map[types.NamespacedName]*v1alpha1.PoolSync{}
 	for i := range list.Items {
-		all[client.ObjectKeyFromObject(&list.Items[i])] = &list.Items[i]
+		near[client.ObjectKeyFromObject(&list.Items[i])] = &list.Items[i]
 	}
-	way := wayBack(sync, all)
+	way := wayBack(p.sync, func(name types.NamespacedName) *v1alpha1.PoolSync {
+		if name.Namespace == p.sync.Namespace {
+			return near[name]
+		}
+		p.comeBack(r.clock.Now().Add(lookAtDependencies))
+		other := &v1alpha1.PoolSync{}
+		if r.live.Get(ctx, name, other) != nil {
+			return nil // what is unmet says why
+		}
+		return other
+	})
 	if len(way) == 0 {
 		return "", nil
 	}
@@ -146,8 +156,8 @@ func (r *poolSyncReconciler) circle(ctx context.Context, sync *v1alpha1.PoolSync
 }
 
 // wayBack is the shortest way from a PoolSync over its dependencies back to itself;
-// nil where there is none.
-func wayBack(sync *v1alpha1.PoolSync, all map[types.NamespacedName]*v1alpha1.PoolSync) []string {
+// nil where there is none. read returns a PoolSync, nil where there is none.
+func wayBack(sync *v1alpha1.PoolSync, read func(types.NamespacedName) *v1alpha1.PoolSync) []string {
 	type hop struct {
 		sync *v1alpha1.PoolSync
 		way  []string
@@ -159,12 +169,19 @@ func wayBack(sync *v1alpha1.PoolSync, all map[types.NamespacedName]*v1alpha1.Poo
 		open = open[1:]
 		for _, reference := range at.sync.Spec.DependsOn {
 			name := dependency(at.sync, reference)
-			way := append(slices.Clone(at.way), name.Name)
+			shown := name.Name
+			if name.Namespace != sync.Namespace {
+				shown = name.String()
+			}
+			way := append(slices.Clone(at.way), shown)
 			if name == start {
 				return way
 			}
-			if next := all[name]; next != nil && !seen[name] {
-				seen[name] = true
+			if seen[name] {
+				continue
+			}
+			seen[name] = true
+			if next := read(name); next != nil {
 				open = append(open, hop{next, way})
 			}
 		}

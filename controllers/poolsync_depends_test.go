@@ -76,9 +76,17 @@ func TestSyncsThatDependOnEachOtherSaySo(t *testing.T) {
 
 // syncNeeding is a PoolSync that depends on others.
 func syncNeeding(name string, others ...string) *v1alpha1.PoolSync {
-	sync := &v1alpha1.PoolSync{ObjectMeta: metav1.ObjectMeta{Namespace: "fleet", Name: name, Generation: 2}}
+	named := func(name string) (namespace, short string) {
+		if namespace, short, far := strings.Cut(name, "/"); far {
+			return namespace, short
+		}
+		return "", name
+	}
+	namespace, short := named(name)
+	sync := &v1alpha1.PoolSync{ObjectMeta: metav1.ObjectMeta{Namespace: orElse(namespace, "fleet"), Name: short, Generation: 2}}
 	for _, other := range others {
-		sync.Spec.DependsOn = append(sync.Spec.DependsOn, v1alpha1.PoolSyncReference{Name: other})
+		namespace, short := named(other)
+		sync.Spec.DependsOn = append(sync.Spec.DependsOn, v1alpha1.PoolSyncReference{Namespace: namespace, Name: short})
 	}
 	return sync
 }
@@ -87,11 +95,13 @@ func TestTheWayRoundIsTheShortest(t *testing.T) {
 	all := map[types.NamespacedName]*v1alpha1.PoolSync{}
 	for _, sync := range []*v1alpha1.PoolSync{
 		syncNeeding("a", "b", "c"), syncNeeding("b", "d", "gone"), syncNeeding("c", "c"), syncNeeding("d", "c", "a"), syncNeeding("e", "a"),
+		syncNeeding("far", "other/far"), syncNeeding("other/far", "other/hidden", "fleet/far"),
 	} {
-		all[types.NamespacedName{Namespace: "fleet", Name: sync.Name}] = sync
+		all[types.NamespacedName{Namespace: sync.Namespace, Name: sync.Name}] = sync
 	}
-	for name, want := range map[string]string{"a": "a b d a", "b": "b d a b", "c": "c c", "e": ""} {
-		if got := strings.Join(wayBack(all[types.NamespacedName{Namespace: "fleet", Name: name}], all), " "); got != want {
+	read := func(name types.NamespacedName) *v1alpha1.PoolSync { return all[name] }
+	for name, want := range map[string]string{"a": "a b d a", "b": "b d a b", "c": "c c", "e": "", "far": "far other/far far"} {
+		if got := strings.Join(wayBack(all[types.NamespacedName{Namespace: "fleet", Name: name}], read), " "); got != want {
 			t.Errorf("from %s: %q, want %q", name, got, want)
 		}
 	}

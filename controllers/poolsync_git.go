@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	logf "sigs.k8s.io/controller-runtime/pkg/log"
@@ -90,13 +91,13 @@ func (r *poolSyncReconciler) verify(ctx context.Context, p *syncPass) *stageErro
 	if asked == nil {
 		return nil
 	}
-	object := &corev1.Secret{}
-	if err := r.live.Get(ctx, types.NamespacedName{Namespace: p.sync.Namespace, Name: asked.SecretRef.Name}, object); err != nil {
-		return transient(v1alpha1.ReasonNotVerified, fmt.Errorf("read the signers: %w", err))
+	object, _, err := r.secretOf(ctx, p.sync, &asked.SecretRef, "read the signers")
+	if err != nil {
+		return unreadSigners(p.sync, err)
 	}
 	signers, err := fleet.ParseSigners(object.Data)
 	if err != nil {
-		return transient(v1alpha1.ReasonNotVerified, fmt.Errorf("read the signers of Secret %s: %w", asked.SecretRef.Name, err))
+		return unreadSigners(p.sync, fmt.Errorf("read the signers of the Secret %s: %w", asked.SecretRef.Name, err))
 	}
 	by, err := p.memory.git.Verify(ctx, p.revision, fleet.VerifyMode(asked.Mode, signers, r.clock.Now()))
 	switch {
@@ -107,6 +108,17 @@ func (r *poolSyncReconciler) verify(ctx context.Context, p *syncPass) *stageErro
 	}
 	p.verifiedBy = shorten(by, maxVerifiedBy)
 	return nil
+}
+
+// unreadSigners is of signers whom nobody can tell: no signature helps before the
+// Secret is right.
+func unreadSigners(sync *v1alpha1.PoolSync, err error) *stageError {
+	failed := transient(v1alpha1.ReasonNotVerified, err)
+	failed.remedy = fmt.Sprintf("put the signers' public keys into the Secret %s/%s, or name another one in spec.source.git.verify.secretRef; nothing was changed", sync.Namespace, sync.Spec.Source.Git.Verify.SecretRef.Name)
+	if apierrors.IsForbidden(err) {
+		failed.remedy = fmt.Sprintf("let the fleet controller's account get Secrets of namespace %s; nothing was changed", sync.Namespace)
+	}
+	return failed
 }
 
 // maxVerifiedBy is the API's bound on status.verifiedBy, in bytes.

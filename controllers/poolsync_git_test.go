@@ -105,7 +105,15 @@ func TestSyncOfSignedCommits(t *testing.T) {
 	s.secret("signers", map[string]string{"us": "bob " + string(ssh.MarshalAuthorizedKey(fleettest.Ed25519Key(t).PublicKey()))})
 	s.says(s.sync(), "no signer's key", "bob (ssh-ed25519")
 	s.secret("signers", map[string]string{"us": "# nobody"})
-	s.says(s.sync(), "nobody is among the signers")
+	s.says(s.sync(), "nobody is among the signers", "put the signers' public keys into the Secret "+s.ns+"/signers, or name another one in spec.source.git.verify.secretRef; nothing was changed")
+	if err := s.client.Delete(s.ctx, &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: s.ns, Name: "signers"}}); err != nil {
+		t.Fatal(err)
+	}
+	sync = s.sync()
+	s.says(sync, "not found", "into the Secret "+s.ns+"/signers, ")
+	if message := condition(sync, v1alpha1.ConditionReady).Message; strings.Contains(message, "signed by") {
+		t.Errorf("it advises to sign: %s", message)
+	}
 }
 
 // What becomes of the branch is followed, and said.
