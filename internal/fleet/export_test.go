@@ -96,3 +96,8 @@ func SetMost(documents, texts int64) (undo func()) {
 	maxDocuments, maxAllTexts = documents, texts
 	return func() { maxDocuments, maxAllTexts = oldDocuments, oldTexts }
 }
+
+// CheckSSH says who of the signers made an armored SSH signature of what is dated so.
+func CheckSSH(signers *Signers, payload, signature string, at time.Time) (by string, err error) {
+	return signers.checkSSH([]byte(payload), []byte(signature), at)
+}

@@ -6,13 +6,10 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"path"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/ProtonMail/go-crypto/openpgp"
-	"golang.org/x/crypto/ssh"
 )
 
 // Signers are those who may sign.
@@ -21,26 +18,12 @@ type Signers struct {
 	ssh []sshSigner
 }
 
-// sshSigner is a line of OpenSSH's allowed signers, or a bare public key.
-type sshSigner struct {
-	// name is whose key it is, as far as the line says.
-	name string
-	key  ssh.PublicKey
-	// namespaces are patterns of what the key may sign for; none: anything.
-	namespaces []string
-	// after and before bound the times of what the key signs; zero: no bound.
-	after, before time.Time
-}
-
 const (
 	pgpPublicBegin = "-----BEGIN PGP PUBLIC KEY BLOCK-----"
 	pgpPublicEnd   = "-----END PGP PUBLIC KEY BLOCK-----"
 	// maxSigners bounds a file of them, in bytes.
 	maxSigners = 4 << 20
 )
-
-// keyDSA is the type of keys that are too weak to believe.
-const keyDSA = "ssh-dss"
 
 // ParseSigners reads files, by name, of armored PGP public keys and of SSH keys: bare
 // ones and lines as of OpenSSH's allowed_signers. An error names the file and the
@@ -110,81 +93,13 @@ func (s *Signers) addLine(line string) error {
 	case strings.HasPrefix(line, "-----BEGIN") && strings.Contains(line, "PRIVATE"):
 		return errors.New("a private key has no place here, and is known to too many now: write public keys")
 	}
-	name, rest := "", line
-	if first, behind, _ := strings.Cut(line, " "); !isKeyType(first) {
-		name, rest = strings.Trim(first, `"`), behind
-	}
-	key, comment, options, _, err := ssh.ParseAuthorizedKey([]byte(rest))
-	if err != nil || key.Type() == keyDSA || name == "" && len(options) > 0 {
-		return errors.New("it is neither an SSH public key nor a line of allowed signers: write NAME, perhaps options, and the key as in `ssh-ed25519 AAAA…`")
-	}
-	signer := sshSigner{name: name, key: key}
-	if name == "" {
-		signer.name = comment
-	}
-	for _, option := range options {
-		if err := signer.restrict(option); err != nil {
-			return err
-		}
+	signer, err := parseAllowed(line)
+	if err != nil {
+		return err
 	}
 	s.ssh = append(s.ssh, signer)
 	return nil
 }
-
-func isKeyType(word string) bool {
-	return strings.HasPrefix(word, "ssh-") || strings.HasPrefix(word, "ecdsa-sha2-") || strings.HasPrefix(word, "sk-")
-}
-
-// restrict reads an option. One that is not known may restrict, so it is an error.
-func (s *sshSigner) restrict(option string) error {
-	name, value, _ := strings.Cut(option, "=")
-	value = strings.Trim(value, `"`)
-	var err error
-	switch strings.ToLower(name) {
-	case "namespaces":
-		s.namespaces = strings.Split(value, ",")
-		for _, pattern := range s.namespaces {
-			if _, err := path.Match(pattern, ""); err != nil {
-				return fmt.Errorf("namespace %q is no pattern", pattern)
-			}
-		}
-	case "valid-after":
-		s.after, err = parseValidity(value)
-	case "valid-before":
-		s.before, err = parseValidity(value)
-	case "cert-authority":
-		return errors.New("authorities are not believed: write the keys of those who sign")
-	default:
-		return fmt.Errorf("option %q is not known", name)
-	}
-	return err
-}
-
-// parseValidity reads a time as OpenSSH writes it, in UTC also where it has no Z.
-func parseValidity(text string) (time.Time, error) {
-	bare := strings.TrimSuffix(text, "Z")
-	for _, layout := range []string{"20060102", "200601021504", "20060102150405"} {
-		if at, err := time.Parse(layout, bare); err == nil {
-			return at, nil
-		}
-	}
-	return time.Time{}, fmt.Errorf("%q is no time: write YYYYMMDD or YYYYMMDDHHMMSS", text)
-}
-
-// refuses says why a key must not sign for Git at a time; empty: it may.
-func (s *sshSigner) refuses(at time.Time) string {
-	switch {
-	case len(s.namespaces) > 0 && !slices.ContainsFunc(s.namespaces, func(pattern string) bool { ok, _ := path.Match(pattern, gitNamespace); return ok }):
-		return "may not sign for the namespace " + gitNamespace
-	case !s.after.IsZero() && at.Before(s.after):
-		return "may sign from " + s.after.Format(time.RFC3339) + " on, and it is dated " + at.UTC().Format(time.RFC3339)
-	case !s.before.IsZero() && !at.Before(s.before):
-		return "may sign until " + s.before.Format(time.RFC3339) + ", and it is dated " + at.UTC().Format(time.RFC3339)
-	}
-	return ""
-}
-
-func (s *sshSigner) String() string { return named(s.name, describeKey(s.key)) }
 
 func named(name, key string) string {
 	if name == "" {

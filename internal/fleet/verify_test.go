@@ -5,6 +5,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -78,6 +79,9 @@ func TestSignedCommits(t *testing.T) {
 	change := func(old, new string) func(string) string {
 		return func(commit string) string { return strings.Replace(commit, old, new, 1) }
 	}
+	undate := func(commit string) string {
+		return regexp.MustCompile(`(?m)^(committer .*>) [0-9]+ `).ReplaceAllString(commit, "$1 lately ")
+	}
 	server := serve(t)
 	server.Commit(repository, map[string]string{"a": "first"})
 	for name, test := range map[string]struct {
@@ -100,6 +104,10 @@ func TestSignedCommits(t *testing.T) {
 		"a key that may not sign for Git": {from(`namespaces="file,mail*"`), byAlice, nil, "", []string{"alice@example.com", "may not sign for the namespace git"}},
 		"a key that was too early":        {from(`valid-after="20260401"`), byAlice, nil, "", []string{"may sign from 2026-04-01", "dated 2026-03-04T05:06:07Z"}},
 		"a key that was too late":         {from(`valid-before="20260304000000Z"`), byAlice, nil, "", []string{"may sign until 2026-03-04"}},
+		"a key in its last second":        {from(`valid-before="20260304050607Z"`), byAlice, nil, "alice@example.com", nil},
+		"a time without a date":           {from(`valid-before="20270101"`), func(p string) string { return byAlice(undate(p)) }, undate, "", []string{"does not say when it was made"}},
+		"a key that all but Git is for":   {from(`namespaces="*,!git"`), byAlice, nil, "", []string{"alice@example.com", "may not sign for the namespace git"}},
+		"a name that is taken out":        {signers(t, allowed("!alice@example.com", "", alice.PublicKey())), byAlice, nil, "", []string{"!alice@example.com", "is let sign by no name of the line"}},
 		"a PGP key that has expired":      {us, fleettest.PGPSign(t, brief, at(signedAt)), nil, "", []string{"brief@example.com", "has expired"}},
 		"a PGP key that is revoked":       {us, fleettest.PGPSign(t, gone, at(signedAt)), nil, "", []string{"gone@example.com", "revoked"}},
 		"a commit that was changed":       {us, byAlice, change("Change the fleet", "Change another"), "", []string{"it was changed after it was signed", "alice@example.com"}},
@@ -242,11 +250,20 @@ func TestSigners(t *testing.T) {
 		"alice":                                 "signers: line 1: it is neither an SSH public key nor",
 		"\nalice ssh-ed25519 AAAA":              "signers: line 2: it is neither",
 		allowed("alice", "cert-authority", key): "authorities are not believed",
-		allowed("alice", "no-touch-required", key):          `option "no-touch-required" is not known`,
-		allowed("alice", `valid-after="soon"`, key):         `"soon" is no time`,
-		allowed("alice", `namespaces="["`, key):             "is no pattern",
-		strings.Replace(bob, "-----END", "-----AND", 1):     "the PGP key has no end",
-		strings.Replace(bob, bob[100:140], "%%%%%%%%%%", 1): "it is no PGP public key",
+		allowed("alice", "no-touch-required", key):                              `option "no-touch-required" is not known`,
+		allowed("alice", `valid-after="soon"`, key):                             `"soon" is no time`,
+		allowed("alice", `namespaces=git`, key):                                 `the value of namespaces is not in quotes: write namespaces="…"`,
+		allowed("alice", `namespaces="git" x`, key):                             "it is neither",
+		allowed("alice", `namespaces="git"x`, key):                              "write a comma between options",
+		allowed("alice", `namespaces="git",`, key):                              `option "" is not known`,
+		allowed("alice", `namespaces="a",Namespaces="b"`, key):                  "option namespaces is there twice",
+		allowed("alice", `valid-after="20260102",valid-before="20260101"`, key): "its time ends before it begins",
+		allowed("", `namespaces="git"`, key):                                    "it has options and no name",
+		allowed("", "cert-authority", key):                                      "it has options and no name",
+		allowed(`"alice`, "", key):                                              "it is neither",
+		"alice " + string(ssh.MarshalAuthorizedKey(certificate(t, key))):        "certificates are not believed",
+		strings.Replace(bob, "-----END", "-----AND", 1):                         "the PGP key has no end",
+		strings.Replace(bob, bob[100:140], "%%%%%%%%%%", 1):                     "it is no PGP public key",
 	} {
 		_, err := fleet.ParseSigners(map[string][]byte{"signers": []byte(text)})
 		if err == nil || !strings.Contains(err.Error(), says) {
