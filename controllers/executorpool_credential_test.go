@@ -60,6 +60,7 @@ func TestAPoolThatWasToGoIsNoTrouble(t *testing.T) {
 			t.Errorf("it says %q", c.Message)
 		}
 		s.reason(v1alpha1.ConditionDegraded, v1alpha1.ReasonPoolRevoked)
+		s.reason(v1alpha1.ConditionDrifted, v1alpha1.ReasonPoolRevoked)
 	}
 	gone()
 	s.until("nothing is left", func() bool { return len(s.pods())+len(s.secrets()) == 0 })

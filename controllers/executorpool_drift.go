@@ -6,6 +6,7 @@ import (
 	"strings"
 	"time"
 
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"cloop.dev/cloop/apis/hubv1"
@@ -89,7 +90,11 @@ func setContradicted(c fluxConditions, drift []v1alpha1.DriftEntry, link pool.Li
 	case link.State == pool.LinkConnecting:
 		c.set(v1alpha1.ConditionDrifted, metav1.ConditionUnknown, v1alpha1.ReasonConnecting, "the hub has not answered yet")
 	case link.State != pool.LinkUp:
-		c.set(v1alpha1.ConditionDrifted, metav1.ConditionUnknown, link.Reason, "what the hub has is not known: see the condition Degraded")
+		reason := link.Reason
+		if degraded := meta.FindStatusCondition(*c.list, v1alpha1.ConditionDegraded); degraded != nil && degraded.Reason == string(v1alpha1.ReasonPoolRevoked) {
+			reason = v1alpha1.ReasonPoolRevoked // the link knows of the refusal alone
+		}
+		c.set(v1alpha1.ConditionDrifted, metav1.ConditionUnknown, reason, "what the hub has is not known: see the condition Degraded")
 	case len(broken) > 0:
 		c.set(v1alpha1.ConditionDrifted, metav1.ConditionTrue, v1alpha1.ReasonRuleBroken, told(slices.Concat(broken, converging))+listed+v1alpha1.ReasonRuleBroken.Remedy())
 	case len(converging) > 0:
