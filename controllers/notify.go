@@ -155,7 +155,7 @@ func (p *poster) post(ctx context.Context, body []byte) (again bool, err error) 
 	request.Header.Set("Content-Type", "application/json")
 	response, err := p.client.Do(request)
 	if err != nil {
-		return true, err
+		return true, secret.SentTo().Error(err)
 	}
 	defer func() { _ = response.Body.Close() }()
 	_, _ = io.Copy(io.Discard, io.LimitReader(response.Body, 4096))
@@ -164,7 +164,7 @@ func (p *poster) post(ctx context.Context, body []byte) (again bool, err error) 
 		// 429: it had the same Event a moment ago.
 		return false, nil
 	default:
-		return code >= 500, fmt.Errorf("it answers %s", response.Status)
+		return code >= 500, fmt.Errorf("it answers %s", secret.SentTo().Line(response.Status))
 	}
 }
 

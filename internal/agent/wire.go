@@ -13,6 +13,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"cloop.dev/cloop/internal/secret"
 )
 
 // wire speaks the part of Git's protocol version 2 over HTTPS that a fetch of
@@ -143,12 +145,12 @@ func (w *wire) post(ctx context.Context, remote string, body []byte) (*answer, e
 	response, err := w.client.Do(request)
 	if err != nil {
 		cancel()
-		return nil, err
+		return nil, secret.SentTo().Error(err)
 	}
 	if response.StatusCode != http.StatusOK || response.Header.Get("Content-Type") != "application/x-git-upload-pack-result" {
 		_ = response.Body.Close()
 		cancel()
-		return nil, fmt.Errorf("the Git server answered %s", response.Status)
+		return nil, fmt.Errorf("the Git server answered %s", secret.SentTo().Line(response.Status))
 	}
 	return &answer{
 		body: response.Body, reader: bufio.NewReaderSize(response.Body, 64<<10), buffer: make([]byte, maxPacket),
@@ -215,7 +217,7 @@ func (a *answer) next() ([]byte, int, error) {
 		return nil, 0, fmt.Errorf("read the Git server's answer: %w", err)
 	}
 	if message, ok := bytes.CutPrefix(data, []byte("ERR ")); ok {
-		return nil, 0, fmt.Errorf("the Git server says: %s", bytes.TrimSpace(message))
+		return nil, 0, fmt.Errorf("the Git server says: %s", secret.SentTo().Line(string(message)))
 	}
 	return data, kindData, nil
 }

@@ -18,6 +18,8 @@ import (
 	"path"
 	"path/filepath"
 	"strings"
+
+	"cloop.dev/cloop/internal/secret"
 )
 
 // Artifact is a repository as a source of Flux offers it: a compressed archive.
@@ -129,7 +131,7 @@ func (a Artifact) fetch(ctx context.Context, dir string) (*os.File, error) {
 		if isFull(err) {
 			return nil, dropped(a.unstored(dir, err))
 		}
-		return nil, dropped(sourceError("fetch", a.shown(), because(ctx, err), "check that the controller reaches Flux's source-controller, also through NetworkPolicies"))
+		return nil, dropped(sourceError("fetch", a.shown(), secret.SentTo().Error(because(ctx, err)), "check that the controller reaches Flux's source-controller, also through NetworkPolicies"))
 	}
 	if got := hex.EncodeToString(sum.Sum(nil)); got != want {
 		return nil, dropped(sourceError("fetch", a.shown(), fmt.Errorf("its digest ends with %s and not with %s", got, want),
@@ -170,7 +172,7 @@ func (a Artifact) download(ctx context.Context, to io.Writer) error {
 
 // artifactClient follows redirects within one server only.
 func artifactClient() (*http.Client, error) {
-	client, err := httpClient(nil, false, environmentsProxy())
+	client, err := httpClient(nil, false, environmentsProxy(), secret.SentTo())
 	if err != nil {
 		return nil, err
 	}

@@ -17,6 +17,8 @@ import (
 	"github.com/go-git/go-git/v5/plumbing/protocol/packp"
 	"github.com/go-git/go-git/v5/plumbing/transport"
 	githttp "github.com/go-git/go-git/v5/plumbing/transport/http"
+
+	"cloop.dev/cloop/internal/secret"
 )
 
 // Git reads one repository. It keeps a bare clone of the newest revision that
@@ -32,6 +34,8 @@ type Git struct {
 	// url is for people.
 	url    string
 	server server
+	// sent is of credentials what the server and its proxy get.
+	sent secret.Sent
 	// proxyHint is what to do where a proxy does not let through.
 	proxyHint string
 }
@@ -46,7 +50,7 @@ func OpenGit(dir, url string, auth Auth) (*Git, error) {
 	shown := withoutUser(url)
 	sum := sha256.Sum256([]byte(url))
 	g := &Git{
-		dir: filepath.Join(dir, hex.EncodeToString(sum[:8])), url: shown,
+		dir: filepath.Join(dir, hex.EncodeToString(sum[:8])), url: shown, sent: auth.sent(),
 		proxyHint: "correct HTTPS_PROXY of this process, or name the server in NO_PROXY",
 	}
 	if auth.Proxy != nil {
@@ -191,15 +195,21 @@ var hints = []struct {
 
 var errSHA256 = errors.New("its objects have SHA-256 names, which hub and clusters cannot fetch")
 
+// unreachable is where the words of a server and of what stands before it come in: it
+// takes out of them what they were sent.
 func (g *Git) unreachable(doing string, err error) error {
 	// go-git's own errors hide what they are about from errors.Is.
 	if hidden := (*plumbing.UnexpectedError)(nil); errors.As(err, &hidden) {
 		err = hidden.Err
 	}
 	if refusal := (*githttp.Err)(nil); errors.As(err, &refusal) {
-		return sourceError(doing, g.url, fmt.Errorf("the server answers %s", refusal.Response.Status),
+		return sourceError(doing, g.url, fmt.Errorf("the server answers %s", g.sent.Line(refusal.Response.Status)),
 			"try again; if it lasts, look at the server's log or at what stands in front of it")
 	}
+	if line := (*pktline.ErrorLine)(nil); errors.As(err, &line) {
+		err = &remedied{fmt.Errorf("%w: %s", errServerSays, g.sent.Line(line.Text)), "correct the URL, or give a credential that may read the repository"}
+	}
+	err = g.sent.Error(err)
 	if isFull(err) {
 		return g.unstored(doing, err)
 	}

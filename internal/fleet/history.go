@@ -118,7 +118,7 @@ func (g *Git) follows(ctx context.Context, old, now plumbing.Hash) (bool, error)
 		// An ancestor would be there, and the way from it would not be empty.
 		return false, nil
 	case err != nil:
-		return false, err
+		return false, g.sent.Error(err)
 	}
 	return leadsFrom(store, old)
 }

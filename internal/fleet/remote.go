@@ -10,9 +10,12 @@ import (
 	"net"
 	"net/http"
 	"net/url"
+	"strings"
 	"time"
 
 	"golang.org/x/net/http/httpproxy"
+
+	"cloop.dev/cloop/internal/secret"
 )
 
 // Bounds on what a server may send, in bytes. A fleet repository is text and
@@ -77,7 +80,8 @@ func proxyOf(named *Proxy) (func(*http.Request) (*url.URL, error), error) {
 // httpClient trusts the bundle alone where there is one. With a credential it
 // follows no redirect to another server, another port included: whoever runs
 // that one could keep the credential, and without it there is nothing to read.
-func httpClient(bundle []byte, credential bool, proxy func(*http.Request) (*url.URL, error)) (*http.Client, error) {
+// What a refusal says is without what was sent.
+func httpClient(bundle []byte, credential bool, proxy func(*http.Request) (*url.URL, error), sent secret.Sent) (*http.Client, error) {
 	config := &tls.Config{MinVersion: tls.VersionTLS12}
 	if len(bundle) > 0 {
 		config.RootCAs = x509.NewCertPool()
@@ -86,7 +90,7 @@ func httpClient(bundle []byte, credential bool, proxy func(*http.Request) (*url.
 		}
 	}
 	return &http.Client{
-		Transport: boundedTransport{maxPack: maxPack, maxGet: maxRefs, next: &http.Transport{
+		Transport: boundedTransport{maxPack: maxPack, maxGet: maxRefs, sent: sent, next: &http.Transport{
 			Proxy:               proxy,
 			DialContext:         (&net.Dialer{Timeout: limits.Connect}).DialContext,
 			TLSClientConfig:     config,
@@ -115,6 +119,8 @@ type boundedTransport struct {
 	next http.RoundTripper
 	// maxPack bounds a pack, and maxGet what is only asked for, in bytes.
 	maxPack, maxGet int64
+	// sent is what a refusal may not say.
+	sent secret.Sent
 }
 
 // RoundTrip is http.RoundTripper's.
@@ -132,7 +138,8 @@ func (t boundedTransport) RoundTrip(req *http.Request) (*http.Response, error) {
 	switch {
 	case res.StatusCode < 200 || res.StatusCode > 299:
 		// go-git reads a refusal whole, into the error.
-		res.Body = readCloser{io.LimitReader(body, maxRefusal), body}
+		res.Status = t.sent.Line(res.Status)
+		res.Body = readCloser{&refusalReader{from: io.LimitReader(body, maxRefusal), sent: t.sent}, body}
 	case req.Method == http.MethodGet:
 		res.Body = readCloser{&cappedReader{from: body, left: t.maxGet}, body}
 	default:
@@ -180,6 +187,25 @@ func (b *patientBody) Close() error {
 type readCloser struct {
 	io.Reader
 	io.Closer
+}
+
+// refusalReader is what a refusal says as a line that may be quoted.
+type refusalReader struct {
+	from io.Reader
+	sent secret.Sent
+	line *strings.Reader // nil: nothing is read yet
+}
+
+// Read is io.Reader's.
+func (r *refusalReader) Read(p []byte) (int, error) {
+	if r.line == nil {
+		data, err := io.ReadAll(r.from)
+		if err != nil {
+			return 0, err
+		}
+		r.line = strings.NewReader(r.sent.Line(string(data)))
+	}
+	return r.line.Read(p)
 }
 
 // cappedReader fails where io.LimitReader would end, so that a pack that is cut

@@ -18,6 +18,8 @@ import (
 	"github.com/go-git/go-git/v5/plumbing/protocol/packp"
 	"github.com/go-git/go-git/v5/plumbing/transport"
 	"github.com/go-git/go-git/v5/storage/filesystem"
+
+	"cloop.dev/cloop/internal/secret"
 )
 
 var (
@@ -57,7 +59,7 @@ func NewRemotes(dir string, certificates []byte) (*Remotes, error) {
 		return nil, fmt.Errorf("make %s: %w", dir, err)
 	}
 	// As with a credential: what another server has is not the project's.
-	client, err := httpClient(nil, true, environmentsProxy())
+	client, err := httpClient(nil, true, environmentsProxy(), secret.SentTo())
 	if err != nil {
 		return nil, err
 	}
@@ -105,7 +107,7 @@ func (r *Remotes) Open(ctx context.Context, url string) (*Remote, error) {
 	if err != nil {
 		return nil, sourceError("read", shown, err, "write the URL as https://HOST/PATH")
 	}
-	out := &Remote{git: &Git{dir: r.dir, url: shown, server: httpsServer{endpoint: endpoint, client: r.http}}}
+	out := &Remote{git: &Git{dir: r.dir, url: shown, sent: secret.SentTo(), server: httpsServer{endpoint: endpoint, client: r.http}}}
 	out.refs, out.session, err = out.git.advertised(ctx)
 	return out, err
 }

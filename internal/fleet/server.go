@@ -73,6 +73,16 @@ func (a Auth) Same(b Auth) bool {
 		a.Identity.Equal(b.Identity) && a.Passphrase.Equal(b.Passphrase) && bytes.Equal(a.KnownHosts, b.KnownHosts) && a.Proxy.same(b.Proxy)
 }
 
+// sent is of credentials what goes to the server and its proxy, and what must not be
+// quoted when they speak.
+func (a Auth) sent() secret.Sent {
+	sent := secret.SentTo(a.Bearer, a.Identity, a.Passphrase).WithBasic(a.Username, a.Password)
+	if a.Proxy != nil {
+		sent = sent.WithBasic(a.Proxy.Username, a.Proxy.Password)
+	}
+	return sent
+}
+
 // server is where a repository is.
 type server interface {
 	// open begins a session, which is closed by whoever asked for it and ends with
@@ -175,7 +185,7 @@ func newHTTPSServer(url string, auth Auth) (server, error) {
 	if err != nil {
 		return nil, err
 	}
-	client, err := httpClient(auth.CABundle, method != nil, proxy)
+	client, err := httpClient(auth.CABundle, method != nil, proxy, auth.sent())
 	if err != nil {
 		return nil, &remedied{err, "give the CA bundle as PEM certificates"}
 	}

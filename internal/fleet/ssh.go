@@ -18,6 +18,8 @@ import (
 	"github.com/go-git/go-git/v5/plumbing/protocol/packp"
 	"github.com/go-git/go-git/v5/plumbing/transport"
 	"golang.org/x/crypto/ssh"
+
+	"cloop.dev/cloop/internal/secret"
 )
 
 const (
@@ -54,6 +56,8 @@ type sshServer struct {
 	limits   timeouts
 	// maxPack bounds a pack, in bytes.
 	maxPack int64
+	// sent is what the server may know of the credential.
+	sent secret.Sent
 }
 
 func newSSHServer(dir string, at *url.URL, auth Auth) (server, error) {
@@ -79,6 +83,7 @@ func newSSHServer(dir string, at *url.URL, auth Auth) (server, error) {
 		dial:     (&net.Dialer{Timeout: limits.Connect}).DialContext,
 		limits:   limits,
 		maxPack:  maxPack,
+		sent:     auth.sent(),
 	}, nil
 }
 
@@ -121,7 +126,7 @@ func (s *sshServer) open(ctx context.Context) (transport.UploadPackSession, erro
 	if err != nil {
 		return nil, err
 	}
-	session := &sshSession{conn: c, maxPack: s.maxPack}
+	session := &sshSession{conn: c, maxPack: s.maxPack, sent: s.sent}
 	if err := session.start("git-upload-pack " + shellQuoted(s.path)); err != nil {
 		return nil, errors.Join(session.because(err), session.Close())
 	}
@@ -246,7 +251,7 @@ func (s *said) Write(p []byte) (int, error) {
 func (s *said) String() string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return strings.Join(strings.Fields(s.text.String()), " ")
+	return strings.TrimSpace(s.text.String())
 }
 
 // sshSession is one git-upload-pack: it answers with its references and then with
@@ -259,6 +264,7 @@ type sshSession struct {
 	said    said
 	refs    *packp.AdvRefs
 	maxPack int64
+	sent    secret.Sent
 }
 
 func (s *sshSession) start(command string) error {
@@ -294,7 +300,7 @@ func (s *sshSession) AdvertisedReferencesContext(context.Context) (*packp.AdvRef
 	line := (*pktline.ErrorLine)(nil)
 	switch {
 	case errors.As(err, &line):
-		return nil, fmt.Errorf("%w: %s", errServerSays, line.Text)
+		return nil, fmt.Errorf("%w: %s", errServerSays, s.sent.Line(line.Text))
 	case errors.Is(err, packp.ErrEmptyAdvRefs), err == nil && refs.IsEmpty():
 		return nil, transport.ErrEmptyRemoteRepository
 	case err != nil:
@@ -311,7 +317,7 @@ func (s *sshSession) refusal(err error) error {
 		// What it says comes apart from its answer, and may come after its end.
 		_ = s.session.Wait()
 		if text := s.said.String(); text != "" {
-			return s.because(fmt.Errorf("%w: %s", errServerSays, text))
+			return s.because(fmt.Errorf("%w: %s", errServerSays, s.sent.Line(text)))
 		}
 	}
 	return s.because(err)

@@ -161,7 +161,7 @@ func (c *Client) message(body []byte) string {
 		}
 	}
 	// A forge, or who poses as one, may answer with what it was sent.
-	text = strings.ReplaceAll(text, c.options.Token.Reveal(), "[redacted]")
+	text = c.sent.Redact(text)
 	return shorten(printable.Line(strings.Join(strings.Fields(text), " ")), maxMessage)
 }
 

@@ -54,6 +54,8 @@ type Options struct {
 // goroutines.
 type Client struct {
 	options Options
+	// sent is what no error quotes.
+	sent    secret.Sent
 	dialect dialect
 	http    *http.Client
 
@@ -83,7 +85,7 @@ func New(o Options) (*Client, error) {
 		}
 		transport.TLSClientConfig.RootCAs = pool
 	}
-	return &Client{options: o, dialect: spoken, last: map[string]Status{}, http: &http.Client{
+	return &Client{options: o, sent: secret.SentTo(o.Token), dialect: spoken, last: map[string]Status{}, http: &http.Client{
 		Transport: transport, Timeout: requestTimeout,
 		// do follows by itself: net/http would take the token to subdomains
 		// and turn a POST into a GET.
@@ -236,7 +238,7 @@ func (c *Client) do(ctx context.Context, method, address string, body []byte) (a
 		response, err := c.http.Do(request)
 		if err != nil {
 			// Its text has the address, which has no secret, and the cause.
-			return nil, 0, err
+			return nil, 0, c.sent.Error(err)
 		}
 		data, err := io.ReadAll(io.LimitReader(response.Body, maxAnswer))
 		_ = response.Body.Close() // it is read

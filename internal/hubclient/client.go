@@ -80,9 +80,11 @@ type Retry struct {
 
 // Client talks to one hub. It is safe for concurrent use.
 type Client struct {
-	base      *url.URL
-	http      *http.Client
-	token     secret.String
+	base  *url.URL
+	http  *http.Client
+	token secret.String
+	// sent is what no error quotes.
+	sent      secret.Sent
 	userAgent string
 	timeout   time.Duration
 	retry     Retry
@@ -104,7 +106,7 @@ func New(o Options) (*Client, error) {
 		return nil, err
 	}
 	client := &Client{
-		base: base, token: o.Token, userAgent: o.UserAgent, timeout: o.Timeout, retry: o.Retry,
+		base: base, token: o.Token, sent: secret.SentTo(o.Token), userAgent: o.UserAgent, timeout: o.Timeout, retry: o.Retry,
 		ahead: &atomic.Int64{},
 		http: &http.Client{
 			Transport: transport,
@@ -124,7 +126,7 @@ func New(o Options) (*Client, error) {
 // WithToken returns a client with another token on the same connections.
 func (c *Client) WithToken(token secret.String) *Client {
 	other := *c
-	other.token = token
+	other.token, other.sent = token, secret.SentTo(token)
 	return &other
 }
 
@@ -197,14 +199,14 @@ func (c *Client) send(ctx context.Context, in call) (*http.Response, error) {
 		if ctx.Err() != nil && !errors.Is(context.Cause(ctx), errTimeout) {
 			return nil, fmt.Errorf("%s %s: %w", in.method, in.path, ctx.Err())
 		}
-		return nil, fmt.Errorf("%w: %s %s: %w", ErrUnavailable, in.method, c.base.Host, withoutURL(err))
+		return nil, fmt.Errorf("%w: %s %s: %w", ErrUnavailable, in.method, c.base.Host, c.sent.Error(withoutURL(err)))
 	}
 	if at, err := http.ParseTime(response.Header.Get("Date")); err == nil {
 		c.ahead.Store(int64(time.Until(at)))
 	}
 	if response.StatusCode < 200 || response.StatusCode > 299 {
 		defer closeBody(response)
-		return nil, responseError(response)
+		return nil, responseError(response, c.sent)
 	}
 	return response, nil
 }
@@ -392,7 +394,9 @@ func repeat[T any](ctx context.Context, c *Client, path string, body any) (T, er
 	return out, err
 }
 
-func responseError(response *http.Response) error {
+// responseError is what the hub, or what stands before it, says of a call that it
+// refuses, without what it was sent.
+func responseError(response *http.Response, sent secret.Sent) error {
 	data, readErr := io.ReadAll(io.LimitReader(response.Body, 1<<20))
 	problem := &hubv1.Problem{}
 	if readErr != nil || json.Unmarshal(data, problem) != nil || problem.Code == "" {
@@ -400,6 +404,12 @@ func responseError(response *http.Response) error {
 			Title: http.StatusText(response.StatusCode), Code: codeOf(response.StatusCode),
 			Remedy: "the answer is not the hub's: check the address and what stands between",
 		}
+	}
+	for _, text := range []*string{&problem.Title, &problem.Detail, &problem.Remedy} {
+		*text = sent.Redact(*text)
+	}
+	for i := range problem.Errors {
+		problem.Errors[i].Location, problem.Errors[i].Message = sent.Redact(problem.Errors[i].Location), sent.Redact(problem.Errors[i].Message)
 	}
 	problem.Status = response.StatusCode
 	if seconds, err := strconv.Atoi(response.Header.Get("Retry-After")); err == nil && problem.RetryAfterSeconds == 0 {

@@ -449,3 +449,23 @@ func TestTokensAreReadPageByPage(t *testing.T) {
 		t.Errorf("there are %d, %v", len(tokens), err)
 	}
 }
+
+// What stands before a hub may answer with what it was sent.
+func TestNoErrorQuotesTheToken(t *testing.T) {
+	s := fake(t, func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Content-Type", "application/problem+json")
+		w.WriteHeader(http.StatusForbidden)
+		_, _ = fmt.Fprintf(w, `{"code":"forbidden","title":"no","detail":"not with %[1]s","remedy":"%[1]s","errors":[{"location":"%[1]s","message":"%[1]s"}]}`, r.Header.Get("Authorization"))
+	})
+	c := client(t, s, func(o *hubclient.Options) { o.Token = secret.New("of-another-make") })
+	for _, c := range []*hubclient.Client{c, c.WithToken(secret.New("another-of-that-make"))} {
+		_, err := c.Self(t.Context())
+		if err == nil || strings.Contains(fmt.Sprintf("%v %+v", err, err), "make") || !strings.Contains(err.Error(), "[redacted]") {
+			t.Errorf("it says %v", err)
+		}
+		var problem *hubv1.Problem
+		if !errors.As(err, &problem) || strings.Contains(fmt.Sprint(problem.Errors, problem.Remedy, problem.Detail), "make") {
+			t.Errorf("it holds %+v", problem)
+		}
+	}
+}

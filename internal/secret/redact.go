@@ -1,6 +1,8 @@
 package secret
 
 import (
+	"bytes"
+	"encoding/base64"
 	"regexp"
 	"strings"
 )
@@ -21,16 +23,25 @@ var (
 	parameter = regexp.MustCompile(`(?i)([?&;#](?:[0-9a-z_.%\[\]-]*(?:token|passw(?:or)?d|passphrase|pwd|secret|credentials?|signature|apikey|accesskey|privatekey|[_.-]key|jwt)|key|sig|pass|auth|authorization|code|session(?:id)?)(?:\]|%5D)?=)([^&;#\s"'<>\\]+)`)
 	// spoken matches a name that speaks of a credential.
 	spoken = regexp.MustCompile(`(?i)(?:token|passw(?:or)?d|passphrase|pwd|secret|credentials?|signature|jwt|api[_.-]?key|access[_.-]?key|private[_.-]?key)$`)
+	// header matches a header of HTTP that carries a credential, as a request's own
+	// lines, maps and JSON have it, with what it carries: a scheme, if there is one, and
+	// a credential. What follows a comma or a semicolon are parameters of Digest and the
+	// like, which no one can use again.
+	header = regexp.MustCompile(`(?i)\b((?:proxy-)?authorization|(?:private|job|deploy|x-gitlab|x-auth)-token|x-api-key)((?:\\*["'])?[ \t]*[:=][ \t]*(?:\[|\\*["'])*)((?:[a-z][0-9a-z_-]*[ \t]+)?[^\s"'<>,;\\\]]+)`)
+	// scheme matches what HTTP's authentication sends, without the header's name.
+	scheme = regexp.MustCompile(`(?i)\b(basic|bearer)([ \t]+|\+|%20)([0-9a-z._~+/-]{6,}=*)`)
 	// port is what a URL may have behind its host.
 	port = regexp.MustCompile(`^[0-9]*$`)
 )
 
 // Redact takes out of a text that others wrote, to be shown or kept, whatever looks
-// like a credential of cloop's, of a forge or a cloud, or a private key, and the
-// passwords of URLs: those before the host, and the values of parameters whose names
-// speak of one. A credential with escapes of a URL in it is one, too.
+// like a credential of cloop's, of a forge or a cloud, or a private key, what HTTP's
+// authentication sends, and the passwords of URLs: those before the host, and the
+// values of parameters whose names speak of one. A credential with escapes of a URL in
+// it is one, too.
 func Redact(text string) string {
 	text = redactEscaped(text)
+	text = redactHeaders(text)
 	text = credential.ReplaceAllString(text, redacted)
 	text = others.ReplaceAllString(text, redacted)
 	if !strings.Contains(text, "://") {
@@ -40,6 +51,49 @@ func Redact(text string) string {
 		parts := address.FindStringSubmatch(url)
 		return parts[1] + parameter.ReplaceAllString(withoutPassword(parts[1], parts[2]), "${1}"+redacted)
 	})
+}
+
+// redactHeaders takes out what HTTP's authentication sends. Most texts speak of none,
+// and are searched for that alone.
+func redactHeaders(text string) string {
+	if containsFolded(text, "authorization") || containsFolded(text, "token") || containsFolded(text, "-key") || strings.Contains(text, "-Key") {
+		text = header.ReplaceAllStringFunc(text, func(match string) string {
+			parts := header.FindStringSubmatch(match)
+			if strings.HasSuffix(match, strings.TrimSuffix(redacted, "]")) {
+				return match
+			}
+			return parts[1] + parts[2] + redacted
+		})
+	}
+	if !containsFolded(text, "basic") && !containsFolded(text, "bearer") {
+		return text
+	}
+	return scheme.ReplaceAllStringFunc(text, func(match string) string {
+		parts := scheme.FindStringSubmatch(match)
+		if strings.EqualFold(parts[1], "basic") && !isBasic(parts[3]) || strings.EqualFold(parts[1], "bearer") && !isToken(parts[3]) {
+			return match
+		}
+		return parts[1] + parts[2] + redacted
+	})
+}
+
+// containsFolded says whether a text has a word as headers are written: all small,
+// with a capital, or all capitals.
+func containsFolded(text, word string) bool {
+	return strings.Contains(text, word[1:]) || strings.Contains(text, strings.ToUpper(word[1:]))
+}
+
+// isBasic says whether a text is user and password as basic authentication sends them,
+// or the beginning of that, and no word.
+func isBasic(text string) bool {
+	text = strings.TrimRight(text, "=")
+	plain, err := base64.RawStdEncoding.DecodeString(text[:len(text)-len(text)%4])
+	return err == nil && (bytes.ContainsRune(plain, ':') || isToken(text))
+}
+
+// isToken says whether a text is none of the words that follow "bearer" in a sentence.
+func isToken(text string) bool {
+	return strings.ContainsAny(text, digits[:10]) || text[1:] != strings.ToLower(text[1:])
 }
 
 // Named says whether a name, such as that of a label, speaks of a credential, so

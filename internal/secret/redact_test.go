@@ -47,16 +47,36 @@ func TestRedact(t *testing.T) {
 		"at %67hp_0123456789abcdefghij":  "at [redacted]",
 		"100% of %2525 and 50%25":        "100% of %2525 and 50%25",
 
+		// What HTTP's authentication sends.
+		"go away Basic cm9ib3Q6aHVudGVyMg==: no":               "go away Basic [redacted]: no",
+		"go away basic cm9ib3Q6aHVudGVyMg":                     "go away basic [redacted]",
+		"Bearer s3cretly":                                      "Bearer [redacted]",
+		"Authorization: Bearer secretly":                       "Authorization: [redacted]",
+		"authorization: secretly":                              "authorization: [redacted]",
+		"Proxy-Authorization: Negotiate YII=, and":             "Proxy-Authorization: [redacted], and",
+		`{"Authorization":"Basic cm9ib3Q6aHVudGVyMg=="}`:       `{"Authorization":"[redacted]"}`,
+		`{\"Authorization\": [\"Token secretly\"]}`:            `{\"Authorization\": [\"[redacted]\"]}`,
+		"map[Accept:[*/*] Authorization:[Bearer secretly] X:]": "map[Accept:[*/*] Authorization:[[redacted]] X:]",
+		"PRIVATE-TOKEN: secretly":                              "PRIVATE-TOKEN: [redacted]",
+		"X-Api-Key=secretly":                                   "X-Api-Key=[redacted]",
+
 		// No password.
-		"https://h/x?keyring=a&monkey=b&tokens=&page=2": "https://h/x?keyring=a&monkey=b&tokens=&page=2",
-		"say ?token=abc to nobody":                      "say ?token=abc to nobody",
-		"ssh://git@git.example.com/x":                   "ssh://git@git.example.com/x",
-		"https://h:8443/a@b":                            "https://h:8443/a@b",
-		"https://h/x?to=a@b:c":                          "https://h/x?to=a@b:c",
-		"registry:5000/runner@sha256:0123":              "registry:5000/runner@sha256:0123",
-		"mail alice@example.com or group:ml@x":          "mail alice@example.com or group:ml@x",
-		`"https://hub" and user:pw@host, "a@b" if so`:   `"https://hub" and user:pw@host, "a@b" if so`,
+		"authorization failed: give a user name and password, or a bearer token": "authorization failed: give a user name and password, or a bearer token",
+		"a bearer credential, basic authentication, Basic credentials":           "a bearer credential, basic authentication, Basic credentials",
+		`WWW-Authenticate: Bearer realm="x", Basic realm="GitLab"`:               `WWW-Authenticate: Bearer realm="x", Basic realm="GitLab"`,
+		"apiVersion: rbac.authorization.k8s.io/v1":                               "apiVersion: rbac.authorization.k8s.io/v1",
+		"https://h/x?keyring=a&monkey=b&tokens=&page=2":                          "https://h/x?keyring=a&monkey=b&tokens=&page=2",
+		"say ?token=abc to nobody":                                               "say ?token=abc to nobody",
+		"ssh://git@git.example.com/x":                                            "ssh://git@git.example.com/x",
+		"https://h:8443/a@b":                                                     "https://h:8443/a@b",
+		"https://h/x?to=a@b:c":                                                   "https://h/x?to=a@b:c",
+		"registry:5000/runner@sha256:0123":                                       "registry:5000/runner@sha256:0123",
+		"mail alice@example.com or group:ml@x":                                   "mail alice@example.com or group:ml@x",
+		`"https://hub" and user:pw@host, "a@b" if so`:                            `"https://hub" and user:pw@host, "a@b" if so`,
 	} {
+		if again := secret.Redact(want); again != want {
+			t.Errorf("%q: %q, once more", want, again)
+		}
 		if got := secret.Redact(text); got != want {
 			t.Errorf("%q becomes %q, want %q", text, got, want)
 		}
