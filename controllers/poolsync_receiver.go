@@ -37,8 +37,8 @@ const (
 	keepSecret = 10 * time.Second
 	// refusedEvery is how often refused events of a PoolSync are logged.
 	refusedEvery = time.Minute
-	// eventsAtOnce are received side by side.
-	eventsAtOnce = 16
+	// eventsAtOnce are received side by side; each takes some 100 KiB.
+	eventsAtOnce = 128
 )
 
 // receiver takes push events of forges and asks for the sync of the PoolSync that they
@@ -51,7 +51,7 @@ type receiver struct {
 	live     client.Reader
 	clock    clock.Clock
 	stranger hook.Secret
-	slots    chan struct{}
+	arrivals arrivals
 
 	mu    sync.Mutex // guards hooks and what they point to
 	hooks map[types.NamespacedName]*hookState
@@ -97,7 +97,7 @@ func clockOf(c clock.PassiveClock) clock.Clock {
 
 func newReceiver(syncs client.Client, live client.Reader, c clock.Clock) *receiver {
 	return &receiver{
-		syncs: syncs, live: live, clock: c, stranger: hook.Stranger(), slots: make(chan struct{}, eventsAtOnce), hooks: map[types.NamespacedName]*hookState{},
+		syncs: syncs, live: live, clock: c, stranger: hook.Stranger(), arrivals: arrivals{most: eventsAtOnce}, hooks: map[types.NamespacedName]*hookState{},
 	}
 }
 
@@ -137,13 +137,7 @@ func (s *hookServer) Start(ctx context.Context) error {
 // handler takes events; what waits to be asked for ends with ctx.
 func (r *receiver) handler(ctx context.Context) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
-		select {
-		case r.slots <- struct{}{}:
-			defer func() { <-r.slots }()
-		default:
-			answerHook(w, http.StatusServiceUnavailable, "refused", "too many events at once: send it again")
-			return
-		}
+		defer r.arrivals.begin(w, req)()
 		r.receive(ctx, w, req)
 	})
 }
@@ -164,6 +158,9 @@ func (r *receiver) receive(ctx context.Context, w http.ResponseWriter, req *http
 	switch {
 	case errors.As(err, &tooLarge):
 		answerHook(w, http.StatusRequestEntityTooLarge, "refused", fmt.Sprintf("the event is larger than %d bytes", hook.MaxEvent))
+		return
+	case errors.Is(err, errOut):
+		answerHook(w, http.StatusServiceUnavailable, "refused", "too many events at once: send it again")
 		return
 	case !known || cmp.Or(failure, err) != nil || !event.Genuine:
 		if known {

@@ -6,7 +6,9 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"errors"
+	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -180,5 +182,41 @@ func TestWhichEventsMatter(t *testing.T) {
 	short := newHookStage(t, "short")
 	if code, said := send(t, short.url+"fleet", "push", pushToMain, "short"); code != http.StatusNotFound || said != stranger {
 		t.Errorf("a short secret: %d %s", code, said)
+	}
+}
+
+// Anybody can begin an event and leave it at that: those of forges are taken all the
+// same, also at once, and who was turned out is told.
+func TestEventsThatNeverArriveKeepNoneOut(t *testing.T) {
+	h := newHookStage(t, hookSecretText)
+	address, path, _ := strings.Cut(strings.TrimPrefix(h.url, "http://"), "/")
+	begun := make([]net.Conn, 2*eventsAtOnce)
+	for i := range begun {
+		conn, err := (&net.Dialer{}).DialContext(t.Context(), "tcp", address)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer func() { _ = conn.Close() }()
+		begun[i] = conn
+		if _, err := fmt.Fprintf(conn, "POST /%s%s HTTP/1.1\r\nHost: x\r\nContent-Length: 100\r\n\r\n{", path, []string{"fleet", "nobody"}[i%2]); err != nil {
+			t.Fatal(err)
+		}
+	}
+	out := make(chan string, len(begun))
+	for _, conn := range begun {
+		go func() {
+			answer, _ := io.ReadAll(conn)
+			out <- string(answer)
+		}()
+	}
+	for range eventsAtOnce {
+		if answer := <-out; !strings.Contains(answer, "503 Service Unavailable") || !strings.Contains(answer, "send it again") {
+			t.Fatalf("it is told %q", answer)
+		}
+	}
+	for range 3 {
+		if code, said := send(t, h.url+"fleet", "push", pushToMain, hookSecretText); code != http.StatusAccepted {
+			t.Errorf("%d %s", code, said)
+		}
 	}
 }
