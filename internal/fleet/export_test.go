@@ -101,3 +101,12 @@ func SetMost(documents, texts int64) (undo func()) {
 func CheckSSH(signers *Signers, payload, signature string, at time.Time) (by string, err error) {
 	return signers.checkSSH([]byte(payload), []byte(signature), at)
 }
+
+// SetPackBounds bounds what a pack of a commit, and one of all history, may come to; it
+// returns what undoes it.
+func SetPackBounds(object, total int64, objects uint32) (undo func()) {
+	tree, whole := treeBounds, wholeBounds
+	treeBounds = packBounds{object: object, total: total, objects: objects}
+	wholeBounds = treeBounds
+	return func() { treeBounds, wholeBounds = tree, whole }
+}

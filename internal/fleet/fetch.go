@@ -64,8 +64,12 @@ func (g *Git) fetch(ctx context.Context, revision Revision) error {
 		// It may have been moved since it was resolved; whoever needs it looks.
 		wants = append(wants, revision.tag)
 	}
-	if err := fetchPack(ctx, session, refs, store, wants, fetchOptions{depth: 1}); err != nil {
-		if ctx.Err() != nil || isFull(err) || isAdvertised(refs, hash) {
+	options := fetchOptions{depth: 1, vet: g.dir, bounds: treeBounds}
+	if !refs.Capabilities.Supports(capability.Shallow) {
+		options.bounds = wholeBounds
+	}
+	if err := fetchPack(ctx, session, refs, store, wants, options); err != nil {
+		if ctx.Err() != nil || isFull(err) || errors.Is(err, errTooLarge) || isAdvertised(refs, hash) {
 			return g.unreachable("fetch "+Short(revision.Commit)+" of", err)
 		}
 		if err := g.fetchWhole(ctx, store, hash); err != nil {
@@ -128,7 +132,7 @@ func (g *Git) fetchWhole(ctx context.Context, store *filesystem.Storage, hash pl
 			tips = append(tips, tip)
 		}
 	}
-	if err := fetchPack(ctx, session, refs, store, tips, fetchOptions{}); err != nil {
+	if err := fetchPack(ctx, session, refs, store, tips, fetchOptions{vet: g.dir, bounds: wholeBounds}); err != nil {
 		return g.unreachable("fetch", err)
 	}
 	if store.HasEncodedObject(hash) != nil {
@@ -146,8 +150,7 @@ type fetchOptions struct {
 	// have is a commit that is known with all that leads to it; zero: none is. A
 	// server that does not have it is errNotAcked.
 	have plumbing.Hash
-	// vet, where it is set, is a directory to keep the pack in while it is held to
-	// the bounds.
+	// vet is a directory to keep the pack in while it is held to the bounds.
 	vet    string
 	bounds packBounds
 }
@@ -189,15 +192,11 @@ func fetchPack(ctx context.Context, session transport.UploadPackSession, refs *p
 			return err
 		}
 	}
-	pack := demultiplexed(req.Capabilities, response)
-	if o.vet != "" {
-		file, err := vetted(o.vet, pack, o.bounds)
-		if err != nil {
-			return err
-		}
-		defer func() { _ = file.Close() }()
-		pack = file
+	pack, err := vetted(o.vet, demultiplexed(req.Capabilities, response), o.bounds)
+	if err != nil {
+		return err
 	}
+	defer func() { _ = pack.Close() }()
 	return packfile.UpdateObjectStorage(store, pack)
 }
 

@@ -12,10 +12,28 @@ import (
 	"github.com/go-git/go-git/v5/plumbing/format/packfile"
 )
 
-// packBounds are what a pack may come to once it is inflated, in bytes. What
-// reads a pack keeps whole objects in memory, and a pack of a megabyte may hold
-// one of a gigabyte.
-type packBounds struct{ object, total int64 }
+// packBounds are what a pack may come to once it is inflated, in bytes, and how many
+// objects it may have. What reads a pack keeps whole objects in memory, and something
+// of each of them: a pack of a megabyte may hold one of a gigabyte, or a hundred
+// thousand.
+type packBounds struct {
+	object, total int64
+	objects       uint32
+}
+
+// largestObject is as long as the large forges let a file be. Of an object that is
+// made of another one, both are in memory, twice.
+const largestObject = 100 << 20
+
+// These are variables for tests.
+var (
+	// treeBounds are for a commit without its history. Its trees are beside the files,
+	// and who writes the files says more of there being too many.
+	treeBounds = packBounds{object: largestObject, total: maxTreeBytes + 64<<20, objects: 4 * maxTreeFiles}
+	// wholeBounds are for all history, which is mostly what one commit has in common
+	// with the one before.
+	wholeBounds = packBounds{object: largestObject, total: 8 << 30, objects: 500_000}
+)
 
 // maxDeltaHead is how much of a delta's beginning says how long its result is.
 const maxDeltaHead = 2 * binary.MaxVarintLen64
@@ -57,6 +75,9 @@ func (b packBounds) check(pack io.Reader) error {
 	}
 	if err != nil {
 		return err
+	}
+	if objects > b.objects {
+		return fmt.Errorf("%w: it has %d objects, more than %d", errTooLarge, objects, b.objects)
 	}
 	total := int64(0)
 	for range objects {
