@@ -6,8 +6,11 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
+	"sync"
 	"time"
 
+	"golang.org/x/sync/errgroup"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -77,10 +80,38 @@ func (r *poolSyncReconciler) prune(ctx context.Context, p *syncPass) *stageError
 		p.doomed = len(doomed)
 		return refusal
 	}
-	if left, err = r.deleteInOrder(ctx, p, manager, left); err != nil {
+	if err := r.announcePrune(ctx, p, len(doomed)); err != nil {
+		return transient(v1alpha1.ReasonPruneFailed, err)
+	}
+	left, err = r.deleteInOrder(ctx, p, manager, left)
+	switch {
+	case errors.Is(err, errUnfinished):
+		p.doomed = len(doomed) - p.changes.deleted
+		p.awaits = fmt.Sprintf("deletes %s that %s lacks: %d went in %s, and the rest follows at once", count.Of(len(doomed), "object"), p.target.revision, p.changes.deleted, p.sync.Spec.Timeout.Duration)
+		p.comeBack(r.clock.Now())
+		return hidden.stage()
+	case err != nil:
+		p.doomed = len(doomed)
 		return transient(v1alpha1.ReasonPruneFailed, err)
 	}
 	return hidden.stage()
+}
+
+// manyDoomed is how many objects take long enough to be deleted that it is said before.
+const manyDoomed = 100
+
+// announcePrune says what is about to be deleted, where that takes long, or somebody has
+// just approved it: the status asks for that still.
+func (r *poolSyncReconciler) announcePrune(ctx context.Context, p *syncPass, doomed int) error {
+	ready := meta.FindStatusCondition(p.status.Conditions, v1alpha1.ConditionReady)
+	if doomed < manyDoomed && (ready == nil || ready.Reason != string(v1alpha1.ReasonPruneNeedsApproval)) {
+		return nil
+	}
+	message := fmt.Sprintf("deletes %s that %s lacks", count.Of(doomed, "object"), p.target.revision)
+	r.set(p, v1alpha1.ConditionReady, metav1.ConditionUnknown, v1alpha1.ReasonProgressing, message)
+	r.set(p, v1alpha1.ConditionReconciling, metav1.ConditionTrue, v1alpha1.ReasonProgressing, message)
+	meta.RemoveStatusCondition(&p.status.Conditions, v1alpha1.ConditionStalled)
+	return r.writeStatus(ctx, p)
 }
 
 // noteAbsent remembers which objects were announced, refused, and are not there, though
@@ -149,6 +180,9 @@ func (r *poolSyncReconciler) deleteInOrder(ctx context.Context, p *syncPass, man
 			return left, nil
 		}
 		failed := r.delete(ctx, p, manager, due)
+		if errors.Is(failed, errUnfinished) {
+			return left, failed
+		}
 		remaining, err := r.survivors(ctx, p.sync, manager, inventoryOf(objectsOf(left)))
 		if err == nil {
 			left = remaining
@@ -176,15 +210,50 @@ func dueForDeletion(left []leftover) []leftover {
 	})
 }
 
+// errUnfinished is of a deletion that takes longer than the pass has; the next one goes
+// on with it.
+var errUnfinished = errors.New("the time of the pass is over")
+
+// maxDeleteFailures bounds how many objects a condition names that could not be deleted.
+const maxDeleteFailures = 10
+
 func (r *poolSyncReconciler) delete(ctx context.Context, p *syncPass, manager *ssa.ResourceManager, doomed []leftover) error {
 	options := ssa.DefaultDeleteOptions()
 	options.PropagationPolicy = metav1.DeletePropagationBackground
 	// Another PoolSync may have taken the object over since it was looked at.
 	options.Inclusions = manager.GetOwnerLabels(p.sync.Name, p.sync.Namespace)
-	if _, err := manager.DeleteAll(ctx, objectsOf(doomed), options); err != nil {
-		return err
+	var group errgroup.Group
+	group.SetLimit(requestsAtOnce)
+	var mu sync.Mutex // guards what follows
+	var failures []string
+	deleted := 0
+	for _, l := range doomed {
+		if ctx.Err() != nil {
+			break
+		}
+		group.Go(func() error {
+			_, err := manager.Delete(ctx, l.object, options)
+			mu.Lock()
+			defer mu.Unlock()
+			if err != nil {
+				failures = append(failures, err.Error())
+				return nil
+			}
+			deleted++
+			return nil
+		})
 	}
-	p.changes.deleted += len(doomed)
+	_ = group.Wait()
+	p.changes.deleted += deleted
+	switch {
+	case ctx.Err() != nil && deleted > 0:
+		return errUnfinished
+	case ctx.Err() != nil:
+		return fmt.Errorf("delete %s: %w", count.Of(len(doomed), "object"), context.Cause(ctx))
+	case len(failures) > 0:
+		slices.Sort(failures)
+		return errors.New(strings.Join(count.First(failures, maxDeleteFailures), "; "))
+	}
 	return nil
 }
 
@@ -206,14 +275,25 @@ func withinLimit(p *syncPass, doomed []*unstructured.Unstructured) *stageError {
 // survivors are the entries that still exist and are still this PoolSync's. Its error may
 // be an unreadable, beside the others.
 func (r *poolSyncReconciler) survivors(ctx context.Context, sync *v1alpha1.PoolSync, manager *ssa.ResourceManager, entries []v1alpha1.InventoryEntry) ([]leftover, error) {
-	var left []leftover
 	var hidden *unreadable
 	ours := manager.GetOwnerLabels(sync.Name, sync.Namespace)
-	for _, entry := range entries {
-		object := &unstructured.Unstructured{}
-		object.SetGroupVersionKind(schema.FromAPIVersionAndKind(entry.APIVersion, entry.Kind))
-		err := manager.Client().Get(ctx, client.ObjectKey{Namespace: entry.Namespace, Name: entry.Name}, object)
-		switch {
+	found, failed := make([]*unstructured.Unstructured, len(entries)), make([]error, len(entries))
+	var group errgroup.Group
+	group.SetLimit(requestsAtOnce)
+	for i, entry := range entries {
+		group.Go(func() error {
+			object := &unstructured.Unstructured{}
+			object.SetGroupVersionKind(schema.FromAPIVersionAndKind(entry.APIVersion, entry.Kind))
+			if failed[i] = manager.Client().Get(ctx, client.ObjectKey{Namespace: entry.Namespace, Name: entry.Name}, object); failed[i] == nil {
+				found[i] = object
+			}
+			return nil
+		})
+	}
+	_ = group.Wait()
+	var left []leftover
+	for i, entry := range entries {
+		switch object, err := found[i], failed[i]; {
 		case apierrors.IsNotFound(err), meta.IsNoMatchError(err):
 		case apierrors.IsForbidden(err) && namespaceGoes(ctx, r.live, entry.Namespace):
 			// The account's rights went with the namespace, and so does the object.
@@ -284,6 +364,10 @@ func (r *poolSyncReconciler) finalize(ctx context.Context, p *syncPass) (ctrl.Re
 	}
 	if p.sync.Spec.Prune && !p.sync.SuspendedAt(r.clock.Now()) {
 		left, err := r.pruneAll(ctx, p)
+		if errors.Is(err, errUnfinished) {
+			p.comeBack(r.clock.Now())
+			err = nil
+		}
 		if err != nil {
 			p.fail(transient(v1alpha1.ReasonPruneFailed, fmt.Errorf("%w; to leave the objects instead, set spec.suspend", err)))
 		}

@@ -1,8 +1,12 @@
 package controllers
 
 import (
+	"fmt"
+	"net/http"
 	"strings"
+	"sync/atomic"
 	"testing"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -127,5 +131,67 @@ func TestWhatStandsBesideAPoolIsPrunedAfterIt(t *testing.T) {
 	s.until("the quota goes", func() bool { return s.names(s.get()) == "ExecutorPool/b" })
 	if s.hasQuota() {
 		t.Error("the quota is there")
+	}
+}
+
+// A deletion that takes longer than a pass may goes on in the next one. Nobody is asked
+// again for what was approved, and nothing says that the cluster is as Git wants it.
+func TestALongPruneGoesOn(t *testing.T) {
+	t.Parallel()
+	var names []string
+	for n := range 40 {
+		names = append(names, fmt.Sprintf("pool-%02d", n))
+	}
+	s := byHand(t, names...)
+	s.edit(func(sync *v1alpha1.PoolSync) {
+		sync.Spec.Timeout.Duration, sync.Spec.PruneLimit = 5*time.Second, v1alpha1.PruneLimit{Count: 1, Percent: 50}
+	})
+	p := s.process(nil)
+	if err := p.pass(); err != nil {
+		t.Fatal(err)
+	}
+	commit := s.git.Commit(fleetRepository, map[string]string{"pools/kustomization.yaml": "resources: [pool-00.yaml]\n"})
+	if err := p.pass(); err != nil {
+		t.Fatal(err)
+	}
+	if c := condition(s.get(), v1alpha1.ConditionReady); c.Reason != string(v1alpha1.ReasonPruneNeedsApproval) {
+		t.Fatalf("Ready is %+v", c)
+	}
+	s.edit(func(sync *v1alpha1.PoolSync) {
+		metav1.SetMetaDataAnnotation(&sync.ObjectMeta, v1alpha1.AnnotationApprovePrune, commit)
+	})
+	var deleted atomic.Int32
+	var while *v1alpha1.PoolSync
+	p.now(func(r *http.Request) (*http.Response, error) {
+		if r.Method != http.MethodDelete {
+			return nil, nil //nolint:nilnil // passed on
+		}
+		switch n := deleted.Add(1); {
+		case n <= 20:
+			return nil, nil //nolint:nilnil // as above
+		case n == 21:
+			while = s.get()
+		}
+		<-r.Context().Done()
+		return nil, r.Context().Err()
+	})
+	if err := p.pass(); err != nil {
+		t.Fatal(err)
+	}
+	if c := condition(while, v1alpha1.ConditionReady); c.Reason != string(v1alpha1.ReasonProgressing) || !strings.Contains(c.Message, "deletes 39 objects that") || condition(while, v1alpha1.ConditionStalled).Type != "" {
+		t.Errorf("while it deletes Ready is %+v", c)
+	}
+	sync := s.get()
+	ready, drifted := condition(sync, v1alpha1.ConditionReady), condition(sync, v1alpha1.ConditionDrifted)
+	if ready.Status != metav1.ConditionUnknown || ready.Reason != string(v1alpha1.ReasonProgressing) || !strings.Contains(ready.Message, "20 went in 5s, and the rest follows at once") {
+		t.Errorf("Ready is %+v", ready)
+	}
+	if drifted.Status != metav1.ConditionTrue || !strings.Contains(drifted.Message, "19 objects that Git lacks are there") {
+		t.Errorf("Drifted is %+v", drifted)
+	}
+	p.now(nil)
+	p.inStep(commit, "pool-00")
+	if names := s.names(s.get()); strings.Contains(names, "pool-01") || !strings.Contains(names, "ExecutorPool/pool-00") {
+		t.Errorf("the inventory is %s", names)
 	}
 }
