@@ -196,24 +196,25 @@ func (p *syncPass) shortfall() *stageError {
 const (
 	remedyInvalid = "correct in Git what it says of them, or in the cluster where a policy of its own says it; they are offered again at every interval"
 	remedyMixed   = "correct in Git what is invalid, and see to what the others lack, most often a right of the applying account; they are tried again by themselves"
-	remedyDropped = "it is tried again by itself"
+	remedyTold    = "it is tried again by itself"
 )
 
 // refusalsMayPass says whether the API server may take later what it has refused, and
 // what is to be done; empty: what the reason says. Of an object that is invalid it says
 // the same until somebody changes that.
 func (p *syncPass) refusalsMayPass() (mayPass bool, remedy string) {
-	var invalid, dropped, others int
+	var invalid, told, others int
 	for _, s := range p.sights {
 		var waits *waitsError
 		var drops *droppedError
+		var lacks *placeError
 		switch {
 		case s.refused == nil, errors.As(s.refused, &waits):
 			// What it waits for is counted.
 		case apierrors.IsInvalid(s.refused):
 			invalid++
-		case errors.As(s.refused, &drops):
-			dropped++
+		case errors.As(s.refused, &drops), errors.As(s.refused, &lacks):
+			told++
 		default:
 			others++
 		}
@@ -223,8 +224,8 @@ func (p *syncPass) refusalsMayPass() (mayPass bool, remedy string) {
 		return true, remedyMixed
 	case others > 0:
 		return true, ""
-	case dropped > 0:
-		return true, remedyDropped
+	case told > 0:
+		return true, remedyTold
 	}
 	return false, remedyInvalid
 }

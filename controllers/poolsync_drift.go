@@ -223,13 +223,17 @@ func follow(before []v1alpha1.DriftEntry, found []finding, looked func(*v1alpha1
 	return h
 }
 
-// sortDrift sorts entries, those that are no difference any more last.
+// sortDrift sorts entries, those that are no difference any more last, and of those what
+// somebody did before what only waited for its commit: there may be more than are shown.
 func sortDrift(entries []v1alpha1.DriftEntry) {
 	rank := func(e *v1alpha1.DriftEntry) int {
-		if e.Corrected == nil {
+		switch {
+		case e.Corrected == nil:
 			return 0
+		case e.Cause != v1alpha1.DriftCommitNotApplied:
+			return 1
 		}
-		return 1
+		return 2
 	}
 	slices.SortStableFunc(entries, func(a, b v1alpha1.DriftEntry) int {
 		return cmp.Or(cmp.Compare(rank(&a), rank(&b)), cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Kind, b.Kind),

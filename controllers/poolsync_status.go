@@ -1,7 +1,9 @@
 package controllers
 
 import (
+	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 
@@ -34,17 +36,16 @@ func stalled(reason v1alpha1.Reason, cause error) *stageError {
 	return &stageError{reason: reason, cause: cause, stalled: true}
 }
 
-// message says what went wrong and what to do about it, once: a cause may end
-// with the same advice.
+// message says what went wrong and what to do about it, once: a cause may end with advice
+// of its own, which is to the point. Of what is too long the advice is what is kept.
 func (e *stageError) message() string {
-	text := secret.Redact(e.cause.Error())
-	if e.remedy != "" {
-		return text + ": " + e.remedy
+	text, advice := secret.Redact(e.cause.Error()), ": "+cmp.Or(e.remedy, e.reason.Remedy())
+	first, outcome, _ := strings.Cut(e.reason.Remedy(), "; ")
+	var advised interface{ Advises() bool }
+	if e.remedy == "" && (strings.HasSuffix(text, first) || errors.As(e.cause, &advised) && advised.Advises()) {
+		advice = strings.TrimSuffix("; "+outcome, "; ")
 	}
-	if advice, outcome, _ := strings.Cut(e.reason.Remedy(), "; "); strings.HasSuffix(text, advice) {
-		return text + "; " + outcome
-	}
-	return text + ": " + e.reason.Remedy()
+	return shorten(text, maxConditionMessage-len(advice)) + advice
 }
 
 // conditions are what a pass makes of the conditions: the one place that maps an
@@ -121,6 +122,9 @@ func (r *poolSyncReconciler) announce(ctx context.Context, p *syncPass) error {
 	r.set(p, v1alpha1.ConditionReady, metav1.ConditionUnknown, v1alpha1.ReasonProgressing, message)
 	r.set(p, v1alpha1.ConditionReconciling, metav1.ConditionTrue, v1alpha1.ReasonProgressing, message)
 	meta.RemoveStatusCondition(&p.status.Conditions, v1alpha1.ConditionStalled)
+	if drifted := meta.FindStatusCondition(p.status.Conditions, v1alpha1.ConditionDrifted); drifted != nil && drifted.Reason == string(v1alpha1.ReasonCommitWaits) {
+		r.set(p, v1alpha1.ConditionDrifted, metav1.ConditionUnknown, v1alpha1.ReasonProgressing, message)
+	}
 	return r.writeStatus(ctx, p)
 }
 

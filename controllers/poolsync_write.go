@@ -13,6 +13,7 @@ import (
 	"sync/atomic"
 
 	"golang.org/x/sync/errgroup"
+	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
@@ -56,7 +57,7 @@ func (w *writer) all(ctx context.Context, p *syncPass, due []*sight, write func(
 			case err == nil:
 				w.written(p, s, found)
 			case refuses(err):
-				s.refused = fmt.Errorf("%s: %w", s.id, undefined(err))
+				s.refused = fmt.Errorf("%s: %w", s.id, undefined(s, err))
 				o := p.memory.object(s.id)
 				o.refused, o.refusedWant = s.refused, s.want
 			default:
@@ -120,17 +121,34 @@ func refuses(err error) bool {
 }
 
 // undefined says what to do where an error says that the API server does not know the
-// kind. Its answer is then about no object, and names none.
-func undefined(err error) error {
+// kind, or has no place for the object. Its answer is of the first case about no object,
+// and names none.
+func undefined(s *sight, err error) error {
 	var status apierrors.APIStatus
-	if !apierrors.IsNotFound(err) || !errors.As(err, &status) {
+	if !errors.As(err, &status) {
 		return err
 	}
-	if details := status.Status().Details; details != nil && details.Name != "" {
-		return err
+	details := status.Status().Details
+	switch {
+	case apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause), apierrors.IsNotFound(err) && details != nil && details.Kind == "namespaces":
+		return &placeError{s.id.namespace, err}
+	case apierrors.IsNotFound(err) && (details == nil || details.Name == ""):
+		return fmt.Errorf("%w: the API server does not know the kind: apply the definitions that `cloop executor controller crd` prints", err)
 	}
-	return fmt.Errorf("%w: the API server does not know the kind: apply the definitions that `cloop executor controller crd` prints", err)
+	return err
 }
+
+// placeError is of an object whose namespace is not there, or about to go.
+type placeError struct {
+	namespace string
+	cause     error
+}
+
+func (e *placeError) Error() string {
+	return fmt.Sprintf("%v: create namespace %s once it is gone, which no PoolSync does, or take what Git has for it out of Git", e.cause, e.namespace)
+}
+
+func (e *placeError) Unwrap() error { return e.cause }
 
 // droppedError is a field that the API server takes and does not keep.
 type droppedError struct{ path string }

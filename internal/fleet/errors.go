@@ -49,6 +49,9 @@ func (f *fault) Error() string {
 	return fmt.Sprintf("%s: %s: %s", secret.Redact(f.doing), cause, f.remedy)
 }
 
+// Advises says whether the error's own words end with what to do.
+func (f *fault) Advises() bool { return f.remedy != "" }
+
 func (f *fault) Unwrap() []error { return []error{f.kind, f.cause} }
 
 func sourceError(doing, url string, cause error, remedy string) error {
