@@ -133,6 +133,10 @@ func (g *Git) fetchWhole(ctx context.Context, store *filesystem.Storage, hash pl
 		}
 	}
 	if err := fetchPack(ctx, session, refs, store, tips, fetchOptions{vet: g.dir, bounds: wholeBounds}); err != nil {
+		if errors.Is(err, errTooLarge) {
+			err = &remedied{fmt.Errorf("the server does not give out %s by its hash, and with all history %w", hash, err),
+				"set a branch or a tag on the commit, or uploadpack.allowReachableSHA1InWant at the server"}
+		}
 		return g.unreachable("fetch", err)
 	}
 	if store.HasEncodedObject(hash) != nil {

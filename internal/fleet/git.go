@@ -6,6 +6,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"io"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -155,13 +156,33 @@ func (g *Git) Checkout(ctx context.Context, ref Ref) (*Tree, error) {
 	}
 	tree, err := g.checkoutClone(ctx, commit)
 	if errors.Is(err, errNotCloned) {
-		return nil, g.damaged(commit, err)
+		return nil, g.missing(commit, err)
 	}
 	return tree, err
 }
 
+// missing says why a commit that was fetched is not in the clone.
+func (g *Git) missing(commit string, err error) error {
+	if kind := g.kind(commit); kind != "" {
+		return sourceError("check out "+Short(commit)+" of", g.url, fmt.Errorf("it is a %s and no commit", kind),
+			"name a commit, as `git rev-parse REF^{commit}` prints it, or a branch or a tag of one")
+	}
+	return g.damaged(commit, err)
+}
+
 func (g *Git) damaged(commit string, err error) error {
 	return sourceError("check out "+Short(commit)+" of", g.url, err, "try again; if it lasts, run `git fsck` on the server")
+}
+
+// kind is what the clone holds by a hash; empty: a commit, or nothing.
+func (g *Git) kind(hash string) string {
+	store := openStore(filepath.Join(g.dir, cloneName))
+	defer func() { _ = store.Close() }()
+	held, err := store.EncodedObject(plumbing.AnyObject, plumbing.NewHash(hash))
+	if err != nil || held.Type() == plumbing.CommitObject {
+		return ""
+	}
+	return held.Type().String()
 }
 
 // Short is the part of a commit hash that people recognise: its first 12 digits.
@@ -185,6 +206,7 @@ var hints = []struct {
 	{transport.ErrRepositoryNotFound, "correct the URL, or give a credential that may read the repository"},
 	{transport.ErrEmptyRemoteRepository, "push a first commit"},
 	{pktline.ErrInvalidPktLen, "correct the URL: what answers there is no Git repository"},
+	{errChatter, "look at what the server's ssh runs for the identity"},
 	{errSilent, "try again; if it lasts, check what answers at that address, and what stands in front of it"},
 	{errAttempt, "try again; if it lasts, check how fast the server is from here"},
 	{errRedirect, "give the URL that the repository has now, and the credential for that server"},
@@ -225,13 +247,21 @@ func (g *Git) unreachable(doing string, err error) error {
 	case strings.Contains(text, "object-format=sha256"):
 		// go-git takes the names of the objects for broken ones, and quotes the line.
 		return sourceError(doing, g.url, errSHA256, "move it to one with `git init --object-format=sha1`; `cloop fleet check` takes either")
+	case strings.Contains(text, "proxyconnect ") || strings.Contains(text, http.StatusText(http.StatusProxyAuthRequired)):
+		// Before what follows: a certificate may be the proxy's.
+		return sourceError(doing, g.url, err, g.proxyHint)
 	case strings.Contains(text, "x509:") || strings.Contains(text, "tls:"):
 		return sourceError(doing, g.url, err, "give the CA bundle that signed the server's certificate: caFile of the sync, or of projects, at the hub, ca.crt in the Secret of a PoolSync")
-	case strings.Contains(text, "proxyconnect ") || strings.Contains(text, http.StatusText(http.StatusProxyAuthRequired)):
-		return sourceError(doing, g.url, err, g.proxyHint)
 	case strings.Contains(text, "http redirect:"):
 		// go-git's own refusals.
 		return sourceError(doing, g.url, err, "give the URL that the repository has now")
+	case errors.Is(err, io.ErrUnexpectedEOF) || strings.HasSuffix(text, io.ErrUnexpectedEOF.Error()):
+		remedy := "try again; if it lasts, look at the server's log or at what stands in front of it"
+		if _, https := g.server.(httpsServer); https && doing == "read" {
+			// Static files begin with what reads as the length of more than there is.
+			remedy += "; a repository of static files cannot be read: serve it with `git http-backend`, or over ssh"
+		}
+		return sourceError(doing, g.url, errCut, remedy)
 	}
 	return sourceError(doing, g.url, err, "check the URL and that the server can be reached from here")
 }

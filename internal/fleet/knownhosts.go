@@ -46,7 +46,7 @@ func parseKnownHosts(dir string, lines []byte) (_ *knownHosts, err error) {
 	}
 	check, err := knownhosts.New(file.Name())
 	if err != nil {
-		cause := strings.ReplaceAll(err.Error(), file.Name(), "line ")
+		cause := strings.ReplaceAll(err.Error(), file.Name()+":", "line ")
 		return nil, &remedied{fmt.Errorf("the known hosts cannot be read: %s", strings.TrimPrefix(cause, "knownhosts: ")), "write them as ssh-keyscan does, a line for each key"}
 	}
 	return &knownHosts{check: check, authorities: strings.Contains(string(lines), "@cert-authority")}, nil

@@ -48,6 +48,7 @@ var limits = timeouts{Connect: 15 * time.Second, Silence: time.Minute, Attempt: 
 
 var (
 	errSilent   = errors.New("the server sent nothing")
+	errCut      = errors.New("the server ended its answer before it was whole")
 	errAttempt  = errors.New("the attempt took longer than")
 	errRedirect = errors.New("the server redirects")
 )

@@ -36,6 +36,7 @@ var (
 	errEncrypted   = errors.New("the private key is encrypted")
 	errPassphrase  = errors.New("the passphrase of the private key is another one")
 	errNoKey       = errors.New("it is no private key")
+	errChatter     = errors.New("the server says too much beside its answer")
 	errNoAlgorithm = errors.New("the server and this program have no algorithm in common")
 )
 
@@ -72,7 +73,7 @@ func newSSHServer(dir string, at *url.URL, auth Auth) (server, error) {
 	address := net.JoinHostPort(at.Hostname(), cmp.Or(at.Port(), sshPort))
 	return &sshServer{
 		address: address,
-		path:    at.Path,
+		path:    pathOf(at),
 		config: ssh.ClientConfig{
 			User:              cmp.Or(at.User.Username(), sshUser),
 			Auth:              []ssh.AuthMethod{ssh.PublicKeys(signer)},
@@ -85,6 +86,14 @@ func newSSHServer(dir string, at *url.URL, auth Auth) (server, error) {
 		maxPack:  maxPack,
 		sent:     auth.sent(),
 	}, nil
+}
+
+// pathOf is a URL's path as git sends it: what begins with ~ is below a home.
+func pathOf(at *url.URL) string {
+	if strings.HasPrefix(at.Path, "/~") {
+		return at.Path[1:]
+	}
+	return at.Path
 }
 
 // parseIdentity reads the private key. No error shows any of it.
@@ -195,7 +204,8 @@ func (c *sshConn) close() error {
 type patientConn struct {
 	net.Conn
 	silence time.Duration
-	silent  atomic.Bool
+	// silent and chatty say why the connection was ended.
+	silent, chatty atomic.Bool
 }
 
 // Read is io.Reader's.
@@ -225,19 +235,31 @@ func (c *patientConn) heard(err error) error {
 
 // because is why the connection failed: what lies above it only sees its end.
 func (c *patientConn) because(err error) error {
+	if c.chatty.Load() {
+		return fmt.Errorf("%w: more than %d MiB", errChatter, maxChatter>>20)
+	}
 	if c.silent.Load() {
 		return fmt.Errorf("%w for %s", errSilent, c.silence)
 	}
 	return err
 }
 
-// maxSaid bounds what is kept of what a server says to people, in bytes.
-const maxSaid = 1 << 10
+const (
+	// maxSaid bounds what is kept of what a server says to people, in bytes.
+	maxSaid = 1 << 10
+	// maxChatter bounds what it says, in bytes: one that says it without end would keep
+	// a processor busy for as long as an attempt may take.
+	maxChatter = 4 << 20
+)
 
 // said keeps the beginning of what a server says to people.
 type said struct {
+	// enough is called for more than maxChatter.
+	enough func()
+
 	mu   sync.Mutex
 	text strings.Builder
+	all  int
 }
 
 // Write is io.Writer's.
@@ -245,6 +267,9 @@ func (s *said) Write(p []byte) (int, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.text.Write(p[:min(len(p), maxSaid-s.text.Len())])
+	if s.all += len(p); s.all > maxChatter {
+		s.enough()
+	}
 	return len(p), nil
 }
 
@@ -277,6 +302,10 @@ func (s *sshSession) start(command string) error {
 	}
 	if s.stdout, err = s.session.StdoutPipe(); err != nil {
 		return err
+	}
+	s.said.enough = func() {
+		s.conn.patient.chatty.Store(true)
+		_ = s.conn.patient.Close() // which ends all that waits for it
 	}
 	s.session.Stderr = &s.said
 	return s.session.Start(command)

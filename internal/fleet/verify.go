@@ -128,6 +128,9 @@ func (g *Git) object(kind plumbing.ObjectType, hash plumbing.Hash) ([]byte, erro
 	store := openStore(filepath.Join(g.dir, cloneName))
 	defer func() { _ = store.Close() }()
 	stored, err := store.EncodedObject(kind, hash)
+	if err != nil && kind == plumbing.CommitObject {
+		return nil, g.missing(hash.String(), err)
+	}
 	if err != nil {
 		return nil, g.damaged(hash.String(), err)
 	}
