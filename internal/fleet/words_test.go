@@ -87,11 +87,11 @@ func TestAProxyThatSpeaksNoTLS(t *testing.T) {
 // fetched for another commit.
 func TestACommitOfALargeHistoryOverSSH(t *testing.T) {
 	s := serveSSH(t)
-	first := s.server.Commit(repository, map[string]string{"a": "a"})
-	s.server.Commit(repository, map[string]string{"a": strings.Repeat("b", 100), "b": "c"})
-	t.Cleanup(fleet.SetMaxPack(100))
-	_, err := s.open(t, s.auth).Checkout(t.Context(), fleet.Ref{Commit: first})
-	wantSource(t, err, "does not give out "+first+" by its hash", "uploadpack.allowReachableSHA1InWant")
+	const hidden = "abababababababababababababababababababab"
+	s.server.Commit(repository, map[string]string{"a": noise(4 << 10)})
+	t.Cleanup(fleet.SetMaxPack(2 << 10)) // a refusal is shorter
+	_, err := s.open(t, s.auth).Checkout(t.Context(), fleet.Ref{Commit: hidden})
+	wantSource(t, err, "does not give out "+hidden+" by its hash", "uploadpack.allowReachableSHA1InWant")
 }
 
 func TestPathsBelowAHome(t *testing.T) {
