@@ -56,6 +56,8 @@ type hubConnections struct {
 	hello hubclient.Hello
 	fence *fence
 	clock clock.PassiveClock
+	// patience is how long a hub has for an answer; zero: as long as a client gives it.
+	patience time.Duration
 	// changed carries pools whose connection has news; it is never closed.
 	changed chan event.GenericEvent
 
@@ -91,6 +93,7 @@ func (h *hubConnections) join(target hubTarget) (*hubclient.Client, error) {
 	if shared == nil {
 		client, err := hubclient.New(hubclient.Options{
 			URL: target.url, Pin: target.pin, CABundle: []byte(target.bundle), UserAgent: "cloop-executor-controller/" + h.hello.Build,
+			Timeout: h.patience,
 		})
 		if err != nil {
 			return nil, fmt.Errorf("connect to the hub %s: %w", target.url, err)

@@ -116,6 +116,7 @@ func addExecutorPool(mgr ctrl.Manager, opts Options, recorder *eventRecorder, c 
 	hubs := newHubConnections(hubclient.Hello{
 		Instance: opts.Instance, Build: opts.Build, Features: hubv1.ControllerFeatures(),
 	}, opts.fence, c)
+	hubs.patience = opts.hubPatience
 	if err := mgr.Add(hubs); err != nil {
 		return fmt.Errorf("add the hub connections: %w", err)
 	}

@@ -50,6 +50,8 @@ type stage struct {
 	hub    *fakeHub
 	clock  clock.PassiveClock
 	stop   func()
+	// hubPatience is the controller's; zero: as anywhere.
+	hubPatience time.Duration
 }
 
 func restConfig(t testing.TB) *rest.Config {
@@ -124,7 +126,7 @@ func (s *stage) startController(allowed ...string) {
 	}
 	opts := Options{
 		Controllers: []string{executorPoolController}, Namespace: s.ns, RunnerImage: "registry.example.com/runner:1", Build: "test", Instance: "test",
-		AllowedHubs: allowed,
+		AllowedHubs: allowed, hubPatience: s.hubPatience,
 	}
 	recorder, err := addRecorder(mgr, opts)
 	if err != nil {

@@ -1,6 +1,10 @@
 package controllers
 
-import "k8s.io/client-go/rest"
+import (
+	"time"
+
+	"k8s.io/client-go/rest"
+)
 
 // Options are the settings of a controller process.
 type Options struct {
@@ -35,4 +39,7 @@ type Options struct {
 
 	// fence is Run's; nil lets everything through.
 	fence *fence
+	// hubPatience is how long tests wait for a hub's answer; zero: as long as a client
+	// does.
+	hubPatience time.Duration
 }

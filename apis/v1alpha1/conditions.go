@@ -144,7 +144,7 @@ const (
 // remedies say what to do about a reason that is not good news.
 var remedies = map[Reason]string{
 	ReasonInvalidSpec:          "fix the fields that the message names",
-	ReasonHubUnavailable:       "check that the hub's URL in the spec resolves and is reachable from the controller's namespace, and that the pin or the certificates there are the hub's current ones (cloop hub pin prints the pin)",
+	ReasonHubUnavailable:       "check that the hub's URL in the spec resolves and is reachable from the controller's namespace, that the hub itself answers there, and that the pin or the certificates are the hub's current ones (cloop hub pin prints the pin)",
 	ReasonHubRefused:           "mint a new credential with `cloop executor pool rotate-credential` and put it into the Secret that spec.poolCredentialSecretRef names",
 	ReasonHubNotAllowed:        "use a hub on the controller's --allowed-hub list, or ask the cluster's operator to add this one",
 	ReasonCredentialUnreadable: "create the Secret that spec.poolCredentialSecretRef names, or correct its name or key",

@@ -199,7 +199,7 @@ func (c *Client) send(ctx context.Context, in call) (*http.Response, error) {
 		if ctx.Err() != nil && !errors.Is(context.Cause(ctx), errTimeout) {
 			return nil, fmt.Errorf("%s %s: %w", in.method, in.path, ctx.Err())
 		}
-		return nil, fmt.Errorf("%w: %s %s: %w", ErrUnavailable, in.method, c.base.Host, c.sent.Error(withoutURL(err)))
+		return nil, fmt.Errorf("%w: %s %s: %w", ErrUnavailable, in.method, c.base.Host, c.sent.Error(inTime(ctx, withoutURL(err))))
 	}
 	if at, err := http.ParseTime(response.Header.Get("Date")); err == nil {
 		c.ahead.Store(int64(time.Until(at)))
@@ -271,7 +271,25 @@ func (c *Client) request(ctx context.Context, in call) (*http.Request, error) {
 	return request, nil
 }
 
-var errTimeout = errors.New("the hub did not answer in time")
+// errTimeout is why a request was given up: a hub that takes requests and says
+// nothing.
+var errTimeout error = timeoutError{}
+
+type timeoutError struct{}
+
+func (timeoutError) Error() string { return "the hub did not answer in time" }
+
+// Timeout is net.Error's.
+func (timeoutError) Timeout() bool { return true }
+
+// inTime is the error of a request in our words, where it was given up for it.
+func inTime(ctx context.Context, err error) error {
+	// Of a connection that was not made its own error says what is wrong.
+	if connecting := (*net.OpError)(nil); errors.Is(context.Cause(ctx), errTimeout) && !errors.As(err, &connecting) {
+		return errTimeout
+	}
+	return err
+}
 
 // takesKey says whether the call is given an Idempotency-Key of its own, by which
 // the hub knows its repetition: what people change.
