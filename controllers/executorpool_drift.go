@@ -56,7 +56,7 @@ func contradictions(xpool *v1alpha1.ExecutorPool, hub hubv1.Pool, before []v1alp
 				since, told = before[i].Since.Time, before[i].Cause == v1alpha1.DriftRuleBroken
 			}
 		}
-		if !told && now.Sub(since) < convergesWithin && !sameCommit(xpool, hub) {
+		if e.Cause == v1alpha1.DriftRuleBroken && !told && now.Sub(since) < convergesWithin && !sameCommit(xpool, hub) {
 			e.Cause, e.Outcome = v1alpha1.DriftConverging, v1alpha1.OutcomeWaiting
 			e.Message = fmt.Sprintf("hub and cluster may be at different commits: what is so still after %s breaks a rule", convergesWithin)
 		}
@@ -69,18 +69,29 @@ func contradictions(xpool *v1alpha1.ExecutorPool, hub hubv1.Pool, before []v1alp
 // for. A hub says of each pool which commit it has come to; a cluster, which one changed
 // the object last, so where the two are not the same nobody knows.
 func sameCommit(xpool *v1alpha1.ExecutorPool, hub hubv1.Pool) bool {
-	revision := xpool.Annotations[v1alpha1.AnnotationRevision]
-	return revision != "" && hub.Source != nil && revision == hub.Source.Revision
+	if hub.Source == nil {
+		return false
+	}
+	commit := commitOf(xpool.Annotations[v1alpha1.AnnotationRevision])
+	return commit != "" && commit == commitOf(hub.Source.Revision)
+}
+
+// commitOf is the commit of a revision; the hub's own sync writes no more than that.
+func commitOf(revision string) string {
+	_, commit := fleet.Of(revision)
+	return orElse(commit, revision)
 }
 
 // setContradicted says whether hub and cluster contradict each other.
 func setContradicted(c fluxConditions, drift []v1alpha1.DriftEntry, link pool.Link) {
-	var broken, converging []string
+	var broken, overridden, converging []string
 	for i := range drift {
 		switch e := &drift[i]; {
 		case e.Corrected != nil:
 		case e.Cause == v1alpha1.DriftConverging:
 			converging = append(converging, contradiction(e))
+		case e.Cause == v1alpha1.DriftBreakGlass:
+			overridden = append(overridden, contradiction(e))
 		default:
 			broken = append(broken, contradiction(e))
 		}
@@ -96,7 +107,9 @@ func setContradicted(c fluxConditions, drift []v1alpha1.DriftEntry, link pool.Li
 		}
 		c.set(v1alpha1.ConditionDrifted, metav1.ConditionUnknown, reason, "what the hub has is not known: see the condition Degraded")
 	case len(broken) > 0:
-		c.set(v1alpha1.ConditionDrifted, metav1.ConditionTrue, v1alpha1.ReasonRuleBroken, told(slices.Concat(broken, converging))+listed+v1alpha1.ReasonRuleBroken.Remedy())
+		c.set(v1alpha1.ConditionDrifted, metav1.ConditionTrue, v1alpha1.ReasonRuleBroken, told(slices.Concat(broken, overridden, converging))+listed+v1alpha1.ReasonRuleBroken.Remedy())
+	case len(overridden) > 0:
+		c.set(v1alpha1.ConditionDrifted, metav1.ConditionTrue, v1alpha1.ReasonOverridden, told(slices.Concat(overridden, converging))+listed+v1alpha1.ReasonOverridden.Remedy())
 	case len(converging) > 0:
 		c.set(v1alpha1.ConditionDrifted, metav1.ConditionFalse, v1alpha1.ReasonConverging, told(converging)+listed+v1alpha1.ReasonConverging.Remedy())
 	case len(drift) > 0:
@@ -124,8 +137,12 @@ func contradiction(e *v1alpha1.DriftEntry) string {
 func (r *executorPoolReconciler) announceDrift(o *observation, history driftHistory) {
 	for i := range history.detected {
 		if e := &history.detected[i]; e.Cause != v1alpha1.DriftConverging {
-			r.events.record(o.xpool, poolEvent{warning: true, reason: v1alpha1.ReasonRuleBroken, key: driftEventKey(e) + shorten(e.Hub, maxShown),
-				message: contradiction(e) + ": " + v1alpha1.ReasonRuleBroken.Remedy()})
+			reason := v1alpha1.ReasonRuleBroken
+			if e.Cause == v1alpha1.DriftBreakGlass {
+				reason = v1alpha1.ReasonOverridden
+			}
+			r.events.record(o.xpool, poolEvent{warning: true, reason: reason, key: driftEventKey(e) + shorten(e.Hub, maxShown),
+				message: contradiction(e) + ": " + reason.Remedy()})
 		}
 	}
 	for i := range history.corrected {

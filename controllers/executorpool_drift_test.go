@@ -27,31 +27,36 @@ func TestAContradictionOfHubAndClusterIsACondition(t *testing.T) {
 	}
 	for name, tc := range map[string]struct {
 		object, hub string // revisions
+		override    *hubv1.Override
 		looks       []look
 	}{
-		"a commit comes to one before the other": {"a", "b", []look{
+		"a commit comes to one before the other": {"main@sha1:a", "b", nil, []look{
 			{0, 3, up, "False NoDrift"},
 			{time.Minute, 9, up, "False Converging Converging"},
 			{2 * time.Minute, 9, up, "False Converging Converging"},
 			{150 * time.Second, 3, up, "False DriftCorrected Corrected"},
 			{150*time.Second + keepCorrected, 3, up, "False NoDrift"},
 		}},
-		"it lasts": {"a", "b", []look{
+		"it lasts": {"main@sha1:a", "b", nil, []look{
 			{0, 9, up, "False Converging Converging"},
 			{convergesWithin, 9, up, "True RuleBroken RuleBroken"},
 			{time.Hour, 8, up, "True RuleBroken RuleBroken"},
 			{2 * time.Hour, 4, up, "False DriftCorrected Corrected"},
 		}},
-		"both are at one commit": {"a", "a", []look{
+		"both are at one commit": {"main@sha1:a", "a", nil, []look{
 			{0, 9, up, "True RuleBroken RuleBroken"},
 			{time.Second, 4, up, "False DriftCorrected Corrected"},
 			{2 * time.Second, 9, up, "True RuleBroken RuleBroken"},
 		}},
-		"nothing of it is from Git": {"", "", []look{
+		"nothing of it is from Git": {"", "", nil, []look{
 			{0, 9, up, "False Converging Converging"},
 			{convergesWithin, 9, up, "True RuleBroken RuleBroken"},
 		}},
-		"nobody knows what the hub has": {"a", "a", []look{
+		"somebody has set Git aside": {"main@sha1:a", "b", &hubv1.Override{By: "user:dana", Reason: "maintenance", Until: began.Add(time.Hour)}, []look{
+			{0, 9, up, "True Overridden BreakGlass"},
+			{time.Second, 3, up, "False DriftCorrected Corrected"},
+		}},
+		"nobody knows what the hub has": {"main@sha1:a", "a", nil, []look{
 			{0, 9, pool.Link{State: pool.LinkConnecting}, "Unknown Connecting RuleBroken"},
 			{time.Second, 9, up, "True RuleBroken RuleBroken"},
 			{time.Minute, 9, pool.Link{State: pool.LinkDown, Reason: v1alpha1.ReasonHubUnavailable}, "Unknown HubUnavailable RuleBroken"},
@@ -62,7 +67,7 @@ func TestAContradictionOfHubAndClusterIsACondition(t *testing.T) {
 			for _, l := range tc.looks {
 				xpool := &v1alpha1.ExecutorPool{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "gpu", Annotations: map[string]string{v1alpha1.AnnotationRevision: tc.object}}}
 				xpool.Spec.MaxRunners = l.cluster
-				hub := hubv1.Pool{Name: "gpu", PoolDefinition: hubv1.PoolDefinition{MaxRunners: 4}, Source: &hubv1.Provenance{Revision: tc.hub}}
+				hub := hubv1.Pool{Name: "gpu", PoolDefinition: hubv1.PoolDefinition{MaxRunners: 4}, Source: &hubv1.Provenance{Revision: tc.hub}, Override: tc.override}
 				now := began.Add(l.after)
 				since := status.Drift
 				status.Drift = follow(status.Drift, contradictions(xpool, hub, status.Drift, now), everything, metav1.NewTime(now)).entries
@@ -89,8 +94,9 @@ func TestAContradictionOfHubAndClusterIsACondition(t *testing.T) {
 
 func TestABrokenRuleIsToldAndItsEndToo(t *testing.T) {
 	s := newStage(t, 2)
-	const revision = "main@sha1:0123456789012345678901234567890123456789"
-	s.hub.change(func() { s.hub.source = &hubv1.Provenance{Revision: revision} })
+	const commit = "0123456789012345678901234567890123456789"
+	const revision = "main@sha1:" + commit
+	s.hub.change(func() { s.hub.source = &hubv1.Provenance{Revision: commit} })
 	p := s.pool()
 	if c := s.reason(v1alpha1.ConditionDrifted, v1alpha1.ReasonConverging); !strings.Contains(c.Message, "/spec/maxRunners is 2 at the hub and 4 in the cluster; status.drift lists what: wait for the sync") {
 		t.Errorf("Drifted says %q", c.Message)

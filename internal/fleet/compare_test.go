@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -388,5 +389,14 @@ func TestCrossSurface(t *testing.T) {
 	}
 	if got := fleet.CrossSurface(local, hub); !reflect.DeepEqual(got, want) {
 		t.Errorf("broken rules are %+v, want %+v", got, want)
+	}
+	hub.Override = &hubv1.Override{By: "user:dana", Reason: "maintenance", Until: time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)}
+	for i := range want[1:] {
+		e := &want[1:][i]
+		e.Cause, e.Outcome, e.Manager = v1alpha1.DriftBreakGlass, v1alpha1.OutcomeWaiting, "user:dana"
+		e.Message = "it ends with the override at the hub, until 2026-03-01T12:00:00Z: maintenance"
+	}
+	if got := fleet.CrossSurface(local, hub); !reflect.DeepEqual(got, want) {
+		t.Errorf("under an override they are %+v, want %+v", got, want)
 	}
 }

@@ -258,7 +258,7 @@ func (d *drift) crossSurface(c *ClusterSurface, want, have *unstructured.Unstruc
 		field := clusterField(have)
 		field.Surface, field.Path, field.Cause = SurfaceHubCluster, entry.Path, entry.Cause
 		field.Hub, field.Cluster = decoded(entry.Hub), decoded(entry.Cluster)
-		field.Outcome, field.Message = entry.Outcome, entry.Message
+		field.Outcome, field.Message, field.Manager = entry.Outcome, entry.Message, entry.Manager
 		if want != nil {
 			field.Git, _ = lookup(want.Object, entry.Path)
 		}

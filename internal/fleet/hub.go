@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -133,17 +134,22 @@ func hubPoolObject(def hubv1.PoolDefinition) *unstructured.Unstructured {
 
 // CrossSurface lists the rules between hub and cluster that a pool breaks: the
 // cluster's maximum is above the hub's, a runner label contradicts the hub's, or
-// the credential belongs to another hub pool than the object names. The caller
-// sets Since.
+// the credential belongs to another hub pool than the object names. What somebody has
+// set aside at the hub is BreakGlass. The caller sets Since.
 func CrossSurface(pool *v1alpha1.ExecutorPool, hub hubv1.Pool) []v1alpha1.DriftEntry {
 	var entries []v1alpha1.DriftEntry
 	add := func(path string, atHub, inCluster any) {
-		entries = append(entries, v1alpha1.DriftEntry{
+		entry := v1alpha1.DriftEntry{
 			Kind: v1alpha1.ExecutorPoolKind, Namespace: pool.Namespace, Name: pool.Name,
 			Path: secret.Redact(path), Cause: v1alpha1.DriftRuleBroken,
 			Hub: secret.Redact(canonical(atHub)), Cluster: secret.Redact(canonical(inCluster)),
 			Outcome: v1alpha1.OutcomeReportOnly, Message: "nobody changes either side for a rule between the two: change one of them in Git",
-		})
+		}
+		if o := hub.Override; o != nil && path != "/spec/hubPool" {
+			entry.Cause, entry.Outcome, entry.Manager = v1alpha1.DriftBreakGlass, v1alpha1.OutcomeWaiting, secret.Redact(o.By)
+			entry.Message = fmt.Sprintf("it ends with the override at the hub, until %s: %s", o.Until.UTC().Format(time.RFC3339), secret.Redact(o.Reason))
+		}
+		entries = append(entries, entry)
 	}
 	if name := pool.HubPoolName(); name != hub.Name {
 		add("/spec/hubPool", hub.Name, name)
