@@ -186,7 +186,8 @@ func (r *poolSyncReconciler) gitAuth(ctx context.Context, sync *v1alpha1.PoolSyn
 	if err != nil {
 		return fleet.Auth{}, "", err
 	}
-	value := func(key string) string { return string(object.Data[key]) }
+	// Made of a file, each may end with a newline.
+	value := func(key string) string { return secret.Line(object.Data[key]) }
 	auth = fleet.Auth{
 		Username: value(gitUsernameKey),
 		Password: secret.New(value(gitPasswordKey)),

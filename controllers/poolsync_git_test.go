@@ -197,7 +197,7 @@ func TestARepositoryBehindAProxy(t *testing.T) {
 	if !strings.Contains(message, "proxySecretRef") || !strings.Contains(message, "Proxy Authentication Required") || strings.Contains(message, "wr0ng") {
 		t.Errorf("it says %q", message)
 	}
-	s.secret("git-proxy", map[string]string{"address": p.URL, "username": "robot", "password": "hunter2hunter2"})
+	s.secret("git-proxy", map[string]string{"address": p.URL, "username": "robot", "password": "hunter2hunter2\n"})
 	s.ready(v1alpha1.ReasonReconciliationSucceeded)
 	if !s.hasPool("gpu") {
 		t.Error("nothing is applied")

@@ -9,12 +9,15 @@ import (
 	"testing"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	clocktesting "k8s.io/utils/clock/testing"
+	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 
 	"cloop.dev/cloop/apis/v1alpha1"
 	"cloop.dev/cloop/internal/fleet"
+	"cloop.dev/cloop/internal/secret"
 	"cloop.dev/cloop/schemas"
 )
 
@@ -374,5 +377,31 @@ func TestAnIgnoredKindIsNotApplied(t *testing.T) {
 	}
 	if secret := (objectID{kind: "Secret", name: "s"}); !b.held[secret] || b.byID[secret] != nil || len(b.problems) != 1 || b.problems[0].Rule != fleet.RuleKindNotApplied {
 		t.Errorf("held back are %v for %v", b.held, b.problems)
+	}
+}
+
+// A Secret that is made of files has the newlines that editors end them with.
+func TestWhatAFileEndsWithIsNotOfTheCredential(t *testing.T) {
+	of := func(name string, data map[string]string) *corev1.Secret {
+		out := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: "fleet", Name: name}, Data: map[string][]byte{}}
+		for key, value := range data {
+			out.Data[key] = []byte(value)
+		}
+		return out
+	}
+	sync := &v1alpha1.PoolSync{ObjectMeta: metav1.ObjectMeta{Namespace: "fleet", Name: "fleet"}}
+	sync.Spec.Source.Git.SecretRef = &v1alpha1.LocalObjectReference{Name: "git"}
+	sync.Spec.Source.Git.ProxySecretRef = &v1alpha1.LocalObjectReference{Name: "proxy"}
+	r := &poolSyncReconciler{live: fake.NewClientBuilder().WithScheme(newScheme()).WithObjects(
+		of("git", map[string]string{"username": "robot\n", "password": " pass word\r\n", "bearerToken": "token\n", "identity.password": "phrase\n"}),
+		of("proxy", map[string]string{"address": "http://proxy.example.com:3128\n", "username": "through\n", "password": "hunter2\n"}),
+	).Build()}
+	got, _, err := r.gitAuth(t.Context(), sync)
+	want := fleet.Auth{
+		Username: "robot", Password: secret.New(" pass word"), Bearer: secret.New("token"), Passphrase: secret.New("phrase"),
+		Proxy: &fleet.Proxy{Address: "http://proxy.example.com:3128", Username: "through", Password: secret.New("hunter2")},
+	}
+	if err != nil || !got.Same(want) {
+		t.Errorf("it is %+v, %v", got, err)
 	}
 }

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"path/filepath"
-	"strings"
 	"time"
 
 	"cloop.dev/cloop/apis/v1alpha1"
@@ -83,7 +82,7 @@ func (c GitConfig) auth() (fleet.Auth, error) {
 		return data
 	}
 	line := func(file, what string) secret.String {
-		return secret.New(strings.TrimRight(string(read(file, what)), "\r\n"))
+		return secret.New(secret.Line(read(file, what)))
 	}
 	auth.CABundle = read(c.CAFile, "CA file")
 	auth.Password = line(c.PasswordFile, "password file")

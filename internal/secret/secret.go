@@ -9,6 +9,7 @@ import (
 	"crypto/subtle"
 	"fmt"
 	"log/slog"
+	"strings"
 )
 
 const redacted = "[redacted]"
@@ -26,6 +27,10 @@ type String struct {
 
 // New wraps a credential.
 func New(value string) String { return String{value: &value} }
+
+// Line is what is written in a file or in a key of a Secret, without the newlines at its
+// end: an editor writes one there, as do most commands, and no header can have one.
+func Line(data []byte) string { return strings.TrimRight(string(data), "\r\n") }
 
 // Reveal returns the credential itself.
 func (s String) Reveal() string {
