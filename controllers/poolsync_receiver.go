@@ -35,6 +35,8 @@ const (
 	// keepSecret is how long a webhook's secret is kept: anybody may send events, and
 	// not each is to cost a request to the API server.
 	keepSecret = 10 * time.Second
+	// readSecretWithin is how long the API server may take to say a webhook's secret.
+	readSecretWithin = 10 * time.Second
 	// refusedEvery is how often refused events of a PoolSync are logged.
 	refusedEvery = time.Minute
 	// eventsAtOnce are received side by side; each takes some 100 KiB.
@@ -216,7 +218,10 @@ func (r *receiver) secret(ctx context.Context, sync *v1alpha1.PoolSync) (hook.Se
 	r.mu.Unlock()
 	object := &corev1.Secret{}
 	var key hook.Secret
-	err := r.live.Get(ctx, types.NamespacedName{Namespace: sync.Namespace, Name: reference.SecretRef.Name}, object)
+	// Whoever sends an event may go away, and what is read is for all who send one.
+	reading, cancel := context.WithTimeout(context.WithoutCancel(ctx), readSecretWithin)
+	defer cancel()
+	err := r.live.Get(reading, types.NamespacedName{Namespace: sync.Namespace, Name: reference.SecretRef.Name}, object)
 	if err == nil {
 		key, err = hook.NewSecret(forge.Kind(reference.Forge), secret.New(strings.TrimSpace(string(object.Data[reference.SecretRef.Key]))))
 	}

@@ -220,3 +220,24 @@ func TestEventsThatNeverArriveKeepNoneOut(t *testing.T) {
 		}
 	}
 }
+
+// Whoever goes away before the API server has said the webhook's secret takes it from
+// nobody else.
+func TestAStrangerWhoGoesAwayTakesNoSecretAlong(t *testing.T) {
+	h := newHookStage(t, hookSecretText)
+	sync := &v1alpha1.PoolSync{}
+	if err := h.client.Get(t.Context(), client.ObjectKey{Namespace: "fleet", Name: "fleet"}, sync); err != nil {
+		t.Fatal(err)
+	}
+	h.receiver.live = interceptor.NewClient(h.receiver.syncs.(client.WithWatch), interceptor.Funcs{
+		Get: func(ctx context.Context, c client.WithWatch, key client.ObjectKey, obj client.Object, opts ...client.GetOption) error {
+			return errors.Join(ctx.Err(), c.Get(ctx, key, obj, opts...))
+		},
+	})
+	gone, cancel := context.WithCancel(t.Context())
+	cancel()
+	_, _ = h.receiver.secret(gone, sync)
+	if code, said := send(t, h.url+"fleet", "push", pushToMain, hookSecretText); code != http.StatusAccepted {
+		t.Errorf("%d %s", code, said)
+	}
+}
