@@ -66,7 +66,7 @@ func (a Artifact) Checkout(ctx context.Context, dir string) (tree *Tree, err err
 	}
 	defer func() { err = errors.Join(err, inUse.Close()) }()
 	work := filepath.Join(dir, artifactDir)
-	if err := errors.Join(os.RemoveAll(work), os.MkdirAll(work, 0o700)); err != nil {
+	if err := errors.Join(removeOthers(dir, artifactDir), os.RemoveAll(work), os.MkdirAll(work, 0o700)); err != nil {
 		return nil, a.unstored(work, err)
 	}
 	archive, err := a.fetch(ctx, work)

@@ -196,7 +196,7 @@ func fetchPack(ctx context.Context, session transport.UploadPackSession, refs *p
 			return err
 		}
 	}
-	pack, err := vetted(o.vet, demultiplexed(req.Capabilities, response), o.bounds)
+	pack, err := vetted(ctx, o.vet, demultiplexed(req.Capabilities, response), o.bounds)
 	if err != nil {
 		return err
 	}

@@ -45,8 +45,8 @@ var commitHash = regexp.MustCompile(`^[0-9a-f]{40}$`)
 
 // OpenGit prepares to read the repository at url, which is https without user
 // information, or ssh without a password. It makes dir, which must be for this Git
-// alone, and removes what a killed process left in it; it does not reach the
-// network. Errors are ErrSource.
+// alone, and removes what a killed process left in it and what was kept of another
+// repository; it does not reach the network. Errors are ErrSource.
 func OpenGit(dir, url string, auth Auth) (*Git, error) {
 	shown := withoutUser(url)
 	sum := sha256.Sum256([]byte(url))
@@ -59,7 +59,7 @@ func OpenGit(dir, url string, auth Auth) (*Git, error) {
 	}
 	var err error
 	if g.inUse, err = use(dir); err == nil {
-		err = g.clean()
+		err = errors.Join(removeOthers(dir, filepath.Base(g.dir)), g.clean())
 	}
 	if err != nil {
 		return nil, g.unstored("open", err)

@@ -2,6 +2,7 @@ package fleet
 
 import (
 	"bytes"
+	"context"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -40,7 +41,7 @@ const maxDeltaHead = 2 * binary.MaxVarintLen64
 
 // vetted is the pack of a reader as a file of the directory that has no name any
 // more, once nothing in it is beyond the bounds. The caller closes it.
-func vetted(dir string, from io.Reader, most packBounds) (file *os.File, err error) {
+func vetted(ctx context.Context, dir string, from io.Reader, most packBounds) (file *os.File, err error) {
 	file, err = os.CreateTemp(dir, "pack-")
 	if err != nil {
 		return nil, err
@@ -59,7 +60,7 @@ func vetted(dir string, from io.Reader, most packBounds) (file *os.File, err err
 	if _, err := file.Seek(0, io.SeekStart); err != nil {
 		return nil, err
 	}
-	if err := most.check(file); err != nil {
+	if err := most.check(ctx, file); err != nil {
 		return nil, err
 	}
 	_, err = file.Seek(0, io.SeekStart)
@@ -67,7 +68,7 @@ func vetted(dir string, from io.Reader, most packBounds) (file *os.File, err err
 }
 
 // check reads a pack once, keeping nothing of it.
-func (b packBounds) check(pack io.Reader) error {
+func (b packBounds) check(ctx context.Context, pack io.Reader) error {
 	scanner := packfile.NewScanner(pack)
 	_, objects, err := scanner.Header()
 	if errors.Is(err, packfile.ErrEmptyPackfile) {
@@ -81,6 +82,9 @@ func (b packBounds) check(pack io.Reader) error {
 	}
 	total := int64(0)
 	for range objects {
+		if ctx.Err() != nil {
+			return context.Cause(ctx)
+		}
 		header, err := scanner.NextObjectHeader()
 		if err != nil {
 			return err

@@ -45,6 +45,24 @@ func holdsRepositories(dir string) bool {
 	return err == nil && !slices.ContainsFunc(entries, func(e os.DirEntry) bool { return !e.IsDir() || !repositoryDir.MatchString(e.Name()) })
 }
 
+// removeOthers removes the directories of other repositories beside one: dir is one
+// user's, who reads one repository now and has no use for what he read before.
+func removeOthers(dir, name string) error {
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		return err
+	}
+	for _, entry := range entries {
+		if entry.Name() == name || !entry.IsDir() || !repositoryDir.MatchString(entry.Name()) {
+			continue
+		}
+		if err := os.RemoveAll(filepath.Join(dir, entry.Name())); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 func removeUnused(dir string) (gone bool, err error) {
 	file, err := os.Open(dir)
 	if err != nil {

@@ -10,6 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"cloop.dev/cloop/internal/fleet"
+	"cloop.dev/cloop/internal/fleet/fleettest"
 )
 
 func TestSweep(t *testing.T) {
@@ -64,6 +65,45 @@ func TestSweep(t *testing.T) {
 	if gone, err := fleet.Sweep(filepath.Join(dir, "nowhere"), nil); err != nil || len(gone) > 0 {
 		t.Errorf("%v, %v", gone, err)
 	}
+}
+
+// Who reads another repository keeps nothing of the one before, and of an artifact no
+// clone.
+func TestOneRepositoryIsKept(t *testing.T) {
+	s := serve(t)
+	s.Commit(repository, map[string]string{"a": "a"})
+	s.Create("moved")
+	s.Commit("moved", map[string]string{"a": "b"})
+	dir := t.TempDir()
+	if err := os.WriteFile(filepath.Join(dir, "notes"), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	kept := func(want int) {
+		t.Helper()
+		if left, _ := filepath.Glob(filepath.Join(dir, "*")); len(left) != want+1 {
+			t.Errorf("there is %v, want %d beside the notes", left, want)
+		}
+	}
+	checkout(t, open(t, s, dir, fleet.Auth{}), fleet.Ref{})
+	kept(1)
+	git, err := fleet.OpenGit(dir, s.URL("moved"), fleet.Auth{CABundle: s.CABundle()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if tree := checkout(t, git, fleet.Ref{}); read(t, tree, "a") != "b" {
+		t.Error("it is the repository before")
+	}
+	kept(1)
+	tree, err := served(t, fleettest.Archive(t, map[string]string{"a": "c"})).Checkout(t.Context(), dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	kept(1)
+	if read(t, tree, "a") != "c" {
+		t.Error("it is no artifact")
+	}
+	checkout(t, open(t, s, dir, fleet.Auth{}), fleet.Ref{})
+	kept(1)
 }
 
 // With no room left nothing changes: the clone that is there stays good, and with
