@@ -149,6 +149,10 @@ func (r *poolSyncReconciler) answered(ctx context.Context, p *syncPass) {
 	if !a.pass.again.IsZero() {
 		p.comeBack(a.pass.again)
 	}
+	if a.late {
+		// What was asked for meanwhile was not looked at.
+		p.comeBack(r.clock.Now())
+	}
 	found := a.pass.memory
 	m.git, m.gitFor, m.artifact = found.git, found.gitFor, found.artifact
 	m.builder, m.newest, m.dependencies = found.builder, found.newest, found.dependencies
@@ -168,7 +172,9 @@ func (r *poolSyncReconciler) answered(ctx context.Context, p *syncPass) {
 func (r *poolSyncReconciler) stillAsking(p *syncPass) {
 	ready := meta.FindStatusCondition(p.status.Conditions, v1alpha1.ConditionReady)
 	renewed := ready == nil || ready.ObservedGeneration != p.sync.Generation
-	if request := requestOf(p.sync); !renewed && (request == "" || request == p.status.LastHandledReconcileAt) {
+	request, force := requestOf(p.sync), forceOf(p.sync)
+	asked := request != "" && request != p.status.LastHandledReconcileAt || force != "" && force != p.status.LastHandledForceAt
+	if !renewed && !asked {
 		return
 	}
 	message := "asks " + p.sync.ReadsFrom()

@@ -11,7 +11,9 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	clocktesting "k8s.io/utils/clock/testing"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"cloop.dev/cloop/apis/v1alpha1"
@@ -93,15 +95,27 @@ func TestAGitServerThatSaysNothingStopsNobody(t *testing.T) {
 // A request that comes while Git is asked is served by the next question: the answer may
 // be from before.
 func TestARequestWhileGitIsAskedIsServedAfterwards(t *testing.T) {
-	r := &poolSyncReconciler{}
+	began := time.Unix(1_800_000_000, 0)
+	r := &poolSyncReconciler{clock: clocktesting.NewFakePassiveClock(began)}
 	sync := &v1alpha1.PoolSync{}
 	metav1.SetMetaDataAnnotation(&sync.ObjectMeta, "reconcile.fluxcd.io/requestedAt", "second")
 	m := &syncMemory{}
 	p := newSyncPass(sync, m, time.Now())
 	failed := transient(v1alpha1.ReasonSourceUnavailable, errors.New("down"))
-	m.asking = &inquiry{pass: newSyncPass(sync.DeepCopy(), &syncMemory{}, time.Now()), request: "first", failure: failed}
+	m.asking = &inquiry{pass: newSyncPass(sync.DeepCopy(), &syncMemory{}, time.Now()), request: "first", failure: failed, late: true}
 	r.answered(t.Context(), p)
 	if !p.full || p.request != "first" || m.source != failed || m.asking != nil {
 		t.Errorf("full %v, served %q, failed with %v", p.full, p.request, m.source)
+	}
+	if m.due = began.Add(time.Hour); r.wait(p) > time.Second {
+		t.Errorf("it is looked at again in %s", r.wait(p))
+	}
+	// Whoever forces it is told that Git is asked, as whoever requests it is.
+	metav1.SetMetaDataAnnotation(&sync.ObjectMeta, "reconcile.fluxcd.io/requestedAt", "")
+	metav1.SetMetaDataAnnotation(&sync.ObjectMeta, "reconcile.fluxcd.io/forceAt", "now")
+	p = newSyncPass(sync, &syncMemory{}, began)
+	p.status.Conditions = []metav1.Condition{{Type: v1alpha1.ConditionReady, Status: metav1.ConditionTrue}}
+	if r.stillAsking(p); meta.FindStatusCondition(p.status.Conditions, v1alpha1.ConditionReconciling) == nil {
+		t.Errorf("the conditions are %+v", p.status.Conditions)
 	}
 }
