@@ -11,6 +11,8 @@ import (
 
 	"github.com/go-git/go-git/v5/plumbing"
 	"github.com/go-git/go-git/v5/plumbing/format/packfile"
+
+	"cloop.dev/cloop/internal/count"
 )
 
 // packBounds are what a pack may come to once it is inflated, in bytes, and how many
@@ -78,7 +80,7 @@ func (b packBounds) check(ctx context.Context, pack io.Reader) error {
 		return err
 	}
 	if objects > b.objects {
-		return fmt.Errorf("%w: it has %d objects, more than %d", errTooLarge, objects, b.objects)
+		return fmt.Errorf("%w: it has %s, more than %d", errTooLarge, count.Of(int(objects), "object"), b.objects)
 	}
 	total := int64(0)
 	for range objects {
