@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/base64"
 	"regexp"
+	"slices"
 	"strings"
 )
 
@@ -53,10 +54,13 @@ func Redact(text string) string {
 	})
 }
 
+// headerEnds are what the other names of headers end with, in each way of writing them.
+var headerEnds = []string{"-token", "-Token", "-TOKEN", "-key", "-Key", "-KEY"}
+
 // redactHeaders takes out what HTTP's authentication sends. Most texts speak of none,
 // and are searched for that alone.
 func redactHeaders(text string) string {
-	if containsFolded(text, "authorization") || containsFolded(text, "token") || containsFolded(text, "-key") || strings.Contains(text, "-Key") {
+	if containsFolded(text, "authorization") || slices.ContainsFunc(headerEnds, func(end string) bool { return strings.Contains(text, end) }) {
 		text = header.ReplaceAllStringFunc(text, func(match string) string {
 			parts := header.FindStringSubmatch(match)
 			if strings.HasSuffix(match, strings.TrimSuffix(redacted, "]")) {
