@@ -106,7 +106,7 @@ func CheckSSH(signers *Signers, payload, signature string, at time.Time) (by str
 // returns what undoes it.
 func SetPackBounds(object, total int64, objects uint32) (undo func()) {
 	tree, whole := treeBounds, wholeBounds
-	treeBounds = packBounds{object: object, total: total, objects: objects}
+	treeBounds = packBounds{object: object, made: object, total: total, objects: objects}
 	wholeBounds = treeBounds
 	return func() { treeBounds, wholeBounds = tree, whole }
 }

@@ -18,7 +18,7 @@ import (
 )
 
 // historyBounds are what commits between two looks may come to, in bytes.
-var historyBounds = packBounds{object: 1 << 20, total: 64 << 20, objects: 500_000}
+var historyBounds = packBounds{object: 1 << 20, made: 1 << 20, total: 64 << 20, objects: 500_000}
 
 var (
 	// errNotAcked is a server that does not have a commit that it had.

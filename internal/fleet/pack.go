@@ -21,21 +21,26 @@ import (
 // thousand.
 type packBounds struct {
 	object, total int64
-	objects       uint32
+	// made bounds an object that is made of another one, and that one: both are in
+	// memory, each more than once.
+	made    int64
+	objects uint32
 }
 
-// largestObject is as long as the large forges let a file be. Of an object that is
-// made of another one, both are in memory, twice.
-const largestObject = 100 << 20
+// Bounds on the objects of a commit, by what reading one takes: a few hundred MiB.
+const (
+	largestObject = 64 << 20
+	largestMade   = 32 << 20
+)
 
 // These are variables for tests.
 var (
 	// treeBounds are for a commit without its history. Its trees are beside the files,
 	// and who writes the files says more of there being too many.
-	treeBounds = packBounds{object: largestObject, total: maxTreeBytes + 64<<20, objects: 4 * maxTreeFiles}
+	treeBounds = packBounds{object: largestObject, made: largestMade, total: maxTreeBytes + 64<<20, objects: 4 * maxTreeFiles}
 	// wholeBounds are for all history, which is mostly what one commit has in common
 	// with the one before.
-	wholeBounds = packBounds{object: largestObject, total: 8 << 30, objects: 500_000}
+	wholeBounds = packBounds{object: largestObject, made: largestMade, total: 8 << 30, objects: 500_000}
 )
 
 // maxDeltaHead is how much of a delta's beginning says how long its result is.
@@ -92,17 +97,19 @@ func (b packBounds) check(ctx context.Context, pack io.Reader) error {
 			return err
 		}
 		length := header.Length
-		if length <= b.object {
-			head := &headWriter{}
-			if _, _, err := scanner.NextObject(head); err != nil {
-				return err
-			}
-			if header.Type == plumbing.OFSDeltaObject || header.Type == plumbing.REFDeltaObject {
-				length = max(length, head.result())
-			}
-		}
 		if length > b.object {
-			return fmt.Errorf("%w: one of its objects has %d MiB, more than %d", errTooLarge, length>>20, b.object>>20)
+			return b.tooLong(length, b.object)
+		}
+		head := &headWriter{}
+		if _, _, err := scanner.NextObject(head); err != nil {
+			return err
+		}
+		if header.Type == plumbing.OFSDeltaObject || header.Type == plumbing.REFDeltaObject {
+			from, to := head.lengths()
+			if longest := max(length, from, to); longest > b.made {
+				return b.tooLong(longest, b.made)
+			}
+			length = max(length, to)
 		}
 		if total += length; total > b.total {
 			return fmt.Errorf("%w: its objects have more than %d MiB", errTooLarge, b.total>>20)
@@ -110,6 +117,12 @@ func (b packBounds) check(ctx context.Context, pack io.Reader) error {
 	}
 	return nil
 }
+
+func (packBounds) tooLong(length, most int64) error {
+	return fmt.Errorf("%w: one of its objects has %s, more than %s", errTooLarge, mebibytes(length), mebibytes(most))
+}
+
+func mebibytes(n int64) string { return fmt.Sprintf("%.4g MiB", float64(n)/(1<<20)) }
 
 // headWriter keeps the beginning of what is written.
 type headWriter struct{ head bytes.Buffer }
@@ -120,16 +133,17 @@ func (w *headWriter) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// result is how long what a delta makes is; a delta that does not say is as good
-// as too long.
-func (w *headWriter) result() int64 {
-	_, n := binary.Uvarint(w.head.Bytes()) // how long what it is made of is
-	if n <= 0 {
-		return 1 << 62
+// lengths are how long what a delta is made of and what it makes are; a delta that does
+// not say is as good as too long.
+func (w *headWriter) lengths() (from, to int64) {
+	const unknown = 1 << 62
+	base, n := binary.Uvarint(w.head.Bytes())
+	if n <= 0 || base > unknown {
+		return unknown, unknown
 	}
-	length, m := binary.Uvarint(w.head.Bytes()[n:])
-	if m <= 0 || length > 1<<62 {
-		return 1 << 62
+	made, m := binary.Uvarint(w.head.Bytes()[n:])
+	if m <= 0 || made > unknown {
+		return unknown, unknown
 	}
-	return int64(length)
+	return int64(base), int64(made)
 }

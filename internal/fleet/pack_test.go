@@ -37,7 +37,7 @@ func TestPacksThatComeToTooMuch(t *testing.T) {
 		files map[string]string
 		says  string
 	}{
-		"a long file":            {map[string]string{"a": strings.Repeat("0", 5<<20)}, "one of its objects has 5 MiB, more than 1"},
+		"a long file":            {map[string]string{"a": strings.Repeat("0", 5<<20)}, "one of its objects has 5 MiB, more than 1 MiB"},
 		"files of one another":   {alike, "its objects have more than 3 MiB"},
 		"many small files":       {many, "objects, more than 100"},
 		"many files that are ok": {map[string]string{"a": noise(1_000_000), "b": noise(900_000)}, ""},
@@ -78,12 +78,41 @@ func TestPacksThatComeToTooMuch(t *testing.T) {
 // What is refused is not made, whatever it would be.
 func TestALongFileTakesNoMemory(t *testing.T) {
 	server := serve(t)
-	server.Commit(repository, map[string]string{"a": strings.Repeat("0", 101<<20)})
+	server.Commit(repository, map[string]string{"a": strings.Repeat("0", 65<<20)})
 	git := open(t, server, t.TempDir(), fleet.Auth{})
 	keepsTo(t, 16<<20, time.Minute, func() {
 		_, err := git.Checkout(t.Context(), fleet.Ref{})
-		wantSource(t, err, "one of its objects has 101 MiB, more than 100")
+		wantSource(t, err, "one of its objects has 65 MiB, more than 64 MiB")
 	})
+}
+
+// What is let in takes some memory, also where it is made of one another.
+func TestTheLongestFilesTakeSomeMemory(t *testing.T) {
+	for name, test := range map[string]struct {
+		length, files int
+		says          string
+	}{
+		"one":                  {64 << 20, 1, ""},
+		"of one another":       {32<<20 - 100, 3, ""},
+		"of one another, long": {33 << 20, 3, "one of its objects has 33 MiB, more than 32 MiB"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			server, long, files := serve(t), noise(1<<16), map[string]string{}
+			long = strings.Repeat(long, 1+test.length>>16)[:test.length]
+			for i := range test.files {
+				files[fmt.Sprintf("f%d", i)] = strings.Repeat("x", i) + long
+			}
+			server.Commit(repository, files)
+			keepsTo(t, 384<<20, time.Minute, func() {
+				_, err := open(t, server, t.TempDir(), fleet.Auth{}).Checkout(t.Context(), fleet.Ref{})
+				if test.says != "" {
+					wantSource(t, err, test.says)
+				} else if err != nil {
+					t.Error(err)
+				}
+			})
+		})
+	}
 }
 
 // What a fetch of a new commit takes.

@@ -38,7 +38,7 @@ var (
 const maxPeek = 32 << 20
 
 // peekBounds are what it may come to.
-var peekBounds = packBounds{object: 16 << 20, total: 512 << 20, objects: 500_000}
+var peekBounds = packBounds{object: 16 << 20, made: 16 << 20, total: 512 << 20, objects: 500_000}
 
 // Remotes reads single files of any repository over https, without a
 // credential, and keeps nothing of them. It follows no redirect to another
