@@ -103,6 +103,8 @@ type syncMemory struct {
 	// source is why the last full pass could not read Git or refused what it
 	// read; nil: neither.
 	source *stageError
+	// unread is why the cluster could not be looked at as a whole last; nil: it could.
+	unread *stageError
 	// objects: object → what is remembered of it. comparedAt is the generation of
 	// the PoolSync that they were last compared at.
 	objects    map[objectID]*objectMemory
@@ -324,7 +326,7 @@ func (r *poolSyncReconciler) run(ctx context.Context, p *syncPass) {
 	p.fail(p.memory.source)
 	p.aim()
 	if p.target != nil {
-		p.fail(r.climb(ctx, p, []step{{"look", r.look}, {"apply", r.apply}, {"prune", r.prune}}))
+		p.fail(r.climb(ctx, p, []step{{"look", r.lookAt}, {"apply", r.apply}, {"prune", r.prune}}))
 		p.fail(p.shortfall())
 		p.fail(p.rivalry())
 	}
@@ -385,7 +387,7 @@ func (r *poolSyncReconciler) settle(p *syncPass) {
 	if p.force != "" {
 		p.status.LastHandledForceAt = p.force
 	}
-	if p.target != nil && p.fresh() {
+	if p.target != nil && p.fresh() && p.doomed == 0 {
 		p.status.LastAppliedRevision, p.status.LastAppliedPath = p.target.revision, p.target.path
 		if p.full {
 			p.status.VerifiedBy = p.verifiedBy
@@ -393,8 +395,9 @@ func (r *poolSyncReconciler) settle(p *syncPass) {
 	}
 	interval := p.sync.Spec.Interval.Duration
 	switch {
-	case !p.full && (p.err == nil || p.err == m.source):
-		// The clock of the last full pass runs on.
+	case !p.full && (p.err == nil || p.err == m.source || p.err == m.unread || m.failures > 0):
+		// The clock of the last full pass runs on: whatever else wakes the PoolSync must
+		// not put off what is tried again.
 	case p.err == nil:
 		m.failures = 0
 		m.due = r.clock.Now().Add(r.jitter(interval))

@@ -109,6 +109,20 @@ func (s *sight) changed() bool {
 // before it is gone.
 func (s *sight) leaving() bool { return s.have != nil && s.have.GetDeletionTimestamp() != nil }
 
+// lookAt looks, and keeps why that failed until all is looked at once more: a pass that
+// trusts its watches finds nothing wrong where an account may read nothing any more.
+func (r *poolSyncReconciler) lookAt(ctx context.Context, p *syncPass) *stageError {
+	whole := p.full || p.memory.applied != p.target
+	err := r.look(ctx, p)
+	if whole {
+		p.memory.unread = err
+	}
+	if err == nil {
+		p.fail(p.memory.unread) // what can be put right is, all the same
+	}
+	return err
+}
+
 // look compares what Git wants with what the cluster has. ExecutorPools come from
 // the cache, which costs no request; one that somebody seems to have edited is read
 // again with its managedFields, which say who. So is anything else of which a watch shows
@@ -124,7 +138,7 @@ func (r *poolSyncReconciler) look(ctx context.Context, p *syncPass) *stageError 
 	p.memory.attend(p)
 	r.sides.attend(ctx, p)
 	p.sights = make([]*sight, 0, len(p.target.objects))
-	cached := cachedPools{r.pools, map[string]map[string]*unstructured.Unstructured{}}
+	cached := r.cachedPools()
 	seen := cachedVersions{r.client, map[objectID]map[string]string{}}
 	group, inner := errgroup.WithContext(ctx)
 	group.SetLimit(requestsAtOnce)
@@ -178,6 +192,10 @@ type cachedPools struct {
 	from client.Reader
 	// known: namespace → name → the cache's own, which is only read.
 	known map[string]map[string]*unstructured.Unstructured
+}
+
+func (r *poolSyncReconciler) cachedPools() cachedPools {
+	return cachedPools{r.pools, map[string]map[string]*unstructured.Unstructured{}}
 }
 
 // get returns what the cluster has, nil where it has none.

@@ -58,6 +58,7 @@ func (r *poolSyncReconciler) prune(ctx context.Context, p *syncPass) *stageError
 	left, err := r.survivors(ctx, p.sync, manager, obsolete)
 	var hidden *unreadable
 	if err != nil && !errors.As(err, &hidden) {
+		p.doomed = len(obsolete)
 		return transient(v1alpha1.ReasonPruneFailed, err)
 	}
 	// Whatever fails from here on, what is there stays known.
@@ -97,7 +98,8 @@ func (r *poolSyncReconciler) prune(ctx context.Context, p *syncPass) *stageError
 	return hidden.stage()
 }
 
-// manyDoomed is how many objects take long enough to be deleted that it is said before.
+// manyDoomed is how many objects take long enough to be deleted that it is said before, and
+// to be read that the cache is asked.
 const manyDoomed = 100
 
 // announcePrune says what is about to be deleted, where that takes long, or somebody has
@@ -273,14 +275,21 @@ func withinLimit(p *syncPass, doomed []*unstructured.Unstructured) *stageError {
 }
 
 // survivors are the entries that still exist and are still this PoolSync's. Its error may
-// be an unreadable, beside the others.
+// be an unreadable, beside the others. Of many a pool that the cache has is there, for all
+// that matters: what deletes it asks the API server first. One that it lacks may be too new.
 func (r *poolSyncReconciler) survivors(ctx context.Context, sync *v1alpha1.PoolSync, manager *ssa.ResourceManager, entries []v1alpha1.InventoryEntry) ([]leftover, error) {
 	var hidden *unreadable
 	ours := manager.GetOwnerLabels(sync.Name, sync.Namespace)
 	found, failed := make([]*unstructured.Unstructured, len(entries)), make([]error, len(entries))
+	cached := r.cachedPools()
 	var group errgroup.Group
 	group.SetLimit(requestsAtOnce)
 	for i, entry := range entries {
+		if id := idOfEntry(entry); id.isPool() && len(entries) > manyDoomed {
+			if found[i], failed[i] = cached.get(ctx, id); failed[i] != nil || found[i] != nil {
+				continue
+			}
+		}
 		group.Go(func() error {
 			object := &unstructured.Unstructured{}
 			object.SetGroupVersionKind(schema.FromAPIVersionAndKind(entry.APIVersion, entry.Kind))
@@ -291,6 +300,9 @@ func (r *poolSyncReconciler) survivors(ctx context.Context, sync *v1alpha1.PoolS
 		})
 	}
 	_ = group.Wait()
+	if ctx.Err() != nil {
+		return nil, fmt.Errorf("see what is left of %s that Git lacks: %w", count.Of(len(entries), "object"), context.Cause(ctx))
+	}
 	var left []leftover
 	for i, entry := range entries {
 		switch object, err := found[i], failed[i]; {

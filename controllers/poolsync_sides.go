@@ -192,7 +192,7 @@ func (w *sideWatches) begin(ctx context.Context, key sideKey) error {
 	watch := &sideWatch{stop: stop, defined: map[string]definition{}}
 	seen := func(object any) {
 		if seen, ok := object.(*metav1.PartialObjectMetadata); ok && watch.see(seen) {
-			w.tell(watched, seen)
+			w.tell(watched, key)
 		}
 	}
 	registered, err := informer.AddEventHandler(clientcache.ResourceEventHandlerFuncs{
@@ -203,7 +203,7 @@ func (w *sideWatches) begin(ctx context.Context, key sideKey) error {
 			}
 			if gone, ok := object.(*metav1.PartialObjectMetadata); ok {
 				watch.lose(gone)
-				w.tell(watched, gone)
+				w.tell(watched, key)
 			}
 		},
 	})
@@ -241,19 +241,23 @@ func (w *sideWatches) failed(ctx context.Context, key sideKey, watch *sideWatch,
 	}
 }
 
-// tell has the PoolSync looked at that an object says it is of.
-func (w *sideWatches) tell(ctx context.Context, object *metav1.PartialObjectMetadata) {
-	name := syncNamed(object)
+// tell has all PoolSyncs looked at that have something watched there: labels are
+// anybody's, and may have been another PoolSync's a moment ago.
+func (w *sideWatches) tell(ctx context.Context, key sideKey) {
 	w.mu.Lock()
-	_, known := w.users[name]
-	w.mu.Unlock()
-	if !known {
-		return // labels are anybody's
+	var users []types.NamespacedName
+	for name, keys := range w.users {
+		if keys[key] {
+			users = append(users, name)
+		}
 	}
-	sync := &v1alpha1.PoolSync{ObjectMeta: metav1.ObjectMeta{Namespace: name.Namespace, Name: name.Name}}
-	select {
-	case w.woken <- event.GenericEvent{Object: sync}:
-	case <-ctx.Done():
+	w.mu.Unlock()
+	for _, name := range users {
+		sync := &v1alpha1.PoolSync{ObjectMeta: metav1.ObjectMeta{Namespace: name.Namespace, Name: name.Name}}
+		select {
+		case w.woken <- event.GenericEvent{Object: sync}:
+		case <-ctx.Done():
+		}
 	}
 }
 
@@ -273,7 +277,7 @@ func (w *sideWatches) asApplied(sync *v1alpha1.PoolSync, s *sight, o *objectMemo
 // sideDigest is the annotation that stands for what was stripped.
 const sideDigest = "digest"
 
-// stripSide keeps of an object's metadata what is looked at: whose it is, and a digest of
+// stripSide keeps of an object's metadata its name, its resourceVersion, and a digest of
 // who wrote what of it when.
 func stripSide(object any) (any, error) {
 	from, ok := object.(*metav1.PartialObjectMetadata)
@@ -289,12 +293,9 @@ func stripSide(object any) (any, error) {
 	if err != nil {
 		return nil, fmt.Errorf("encode what %s %s is: %w", from.Kind, from.Name, err)
 	}
-	sum, labels := sha256.Sum256(text), map[string]string{}
-	for _, name := range []string{v1alpha1.LabelPoolSyncName, v1alpha1.LabelPoolSyncNamespace} {
-		labels[name] = from.Labels[name]
-	}
+	sum := sha256.Sum256(text)
 	return &metav1.PartialObjectMetadata{TypeMeta: from.TypeMeta, ObjectMeta: metav1.ObjectMeta{
 		Namespace: from.Namespace, Name: from.Name, UID: from.UID, ResourceVersion: from.ResourceVersion,
-		Labels: labels, Annotations: map[string]string{sideDigest: hex.EncodeToString(sum[:])},
+		Annotations: map[string]string{sideDigest: hex.EncodeToString(sum[:])},
 	}}, nil
 }

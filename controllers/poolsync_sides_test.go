@@ -2,7 +2,9 @@ package controllers
 
 import (
 	"context"
+	"strings"
 	"testing"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
@@ -45,6 +47,7 @@ func TestEditsBesidePoolsAreSeenByWatch(t *testing.T) {
 	s.ready(v1alpha1.ReasonReconciliationSucceeded)
 	for name, edit := range map[string]string{
 		"another value": `{"spec":{"hard":{"pods":"500"}}}`,
+		"another owner": `{"metadata":{"labels":{"poolsync.cloop.dev/name":"nobody"}}}`,
 		"its label":     `{"metadata":{"labels":{"poolsync.cloop.dev/name":null}},"spec":{"hard":{"pods":"400"}}}`,
 	} {
 		s.patch(&corev1.ResourceQuota{}, "runners", edit)
@@ -150,4 +153,41 @@ func TestAWatchBesidePoolsEndsWithItsLastUser(t *testing.T) {
 	if len(w.watches) != 0 {
 		t.Error("it is asked for again at once")
 	}
+}
+
+// An account that may read nothing any more does not look like one that has nothing to do:
+// a pass that trusts its watches does not take back what one that looked at all has found.
+func TestAnAccountThatLosesItsRightsIsNotReady(t *testing.T) {
+	t.Parallel()
+	s := newSyncStage(t, overlay("gpu"))
+	s.create(&corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: s.ns, Name: "applier"}})
+	s.create(&rbacv1.Role{ObjectMeta: metav1.ObjectMeta{Namespace: s.ns, Name: "applier"}, Rules: []rbacv1.PolicyRule{
+		{APIGroups: []string{v1alpha1.Group}, Resources: []string{"executorpools"}, Verbs: []string{"*"}},
+		{APIGroups: []string{""}, Resources: []string{"resourcequotas"}, Verbs: []string{"*"}},
+	}})
+	binding := &rbacv1.RoleBinding{
+		ObjectMeta: metav1.ObjectMeta{Namespace: s.ns, Name: "applier"}, RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "Role", Name: "applier"},
+		Subjects: []rbacv1.Subject{{Kind: rbacv1.ServiceAccountKind, Namespace: s.ns, Name: "applier"}},
+	}
+	s.create(binding)
+	s.poolSync(func(spec *v1alpha1.PoolSyncSpec) {
+		spec.ServiceAccountName, spec.RetryInterval = "applier", &metav1.Duration{Duration: time.Hour}
+	})
+	s.ready(v1alpha1.ReasonReconciliationSucceeded)
+	if err := s.client.Delete(s.ctx, binding); err != nil {
+		t.Fatal(err)
+	}
+	s.poke()
+	s.ready(v1alpha1.ReasonApplyFailed)
+	// A look at what is watched: of the pool, whose edit nobody may take back either.
+	passes, _ := s.passes()
+	s.kubectlEdit("gpu", `{"metadata":{"labels":{"a":"b"}}}`)
+	s.until("more passes", func() bool { more, _ := s.passes(); return more >= passes+2 })
+	if c := condition(s.get(), v1alpha1.ConditionReady); c.Status != metav1.ConditionFalse || !strings.Contains(c.Message, "forbidden") {
+		t.Errorf("Ready is %+v", c)
+	}
+	binding.ResourceVersion, binding.UID = "", ""
+	s.create(binding)
+	s.poke()
+	s.ready(v1alpha1.ReasonReconciliationSucceeded)
 }

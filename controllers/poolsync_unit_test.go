@@ -189,7 +189,12 @@ func TestWhenGitIsAsked(t *testing.T) {
 	if p := do(transient(v1alpha1.ReasonSourceUnavailable, errors.New("down"))); !p.full || r.wait(p) != 2*time.Second {
 		t.Errorf("the second: full %v, next in %s", p.full, r.wait(p))
 	}
-	c.SetTime(c.Now().Add(2 * time.Second))
+	// What else wakes it does not put that off, though it finds the same.
+	c.SetTime(c.Now().Add(time.Second))
+	if p := do(transient(v1alpha1.ReasonApplyFailed, errors.New("refused as before"))); p.full || r.wait(p) != time.Second {
+		t.Errorf("a pass in between: full %v, next in %s", p.full, r.wait(p))
+	}
+	c.SetTime(c.Now().Add(time.Second))
 	if p := do(stalled(v1alpha1.ReasonValidationFailed, errors.New("bad"))); r.wait(p) != time.Minute {
 		t.Errorf("what only a commit heals: next in %s", r.wait(p))
 	}
