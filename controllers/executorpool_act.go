@@ -50,6 +50,8 @@ func (o *outcome) comeBack(after time.Duration) {
 type actor struct {
 	*executorPoolReconciler
 	o *observation
+	// visit is to the hub; nil where there is no connection, and nothing is asked.
+	visit *hubVisit
 
 	mu      sync.Mutex // guards what follows and the observation's memory while steps run in parallel
 	errs    []error
@@ -64,6 +66,10 @@ type actor struct {
 // act carries out a plan, the steps that somebody waits for first.
 func (r *executorPoolReconciler) act(ctx context.Context, o *observation, plan pool.Plan) outcome {
 	a := &actor{executorPoolReconciler: r, o: o}
+	if o.hub != nil {
+		a.visit = &hubVisit{lane: o.hub.lane}
+		defer a.visit.end()
+	}
 	if plan.EnsureAnchor && !a.ensureAnchor(ctx) {
 		// Without its anchor a Pod would go with the pool.
 		plan.Start, plan.Adopt = nil, nil
@@ -130,7 +136,21 @@ func (a *actor) fail(err error) {
 		a.unauthorized = a.o.hub.failed(a.clock.Now(), err, true) || a.unauthorized
 		return
 	}
+	if errors.Is(err, errSilent) && len(a.errs) > 0 {
+		return // of all that was to be asked it says the same
+	}
 	a.errs = append(a.errs, err)
+}
+
+// asked has the pool's hub do something.
+func asked[T any](ctx context.Context, a *actor, do func(poolHub) (T, error)) (T, error) {
+	if err := a.visit.enter(ctx); err != nil {
+		var none T
+		return none, err
+	}
+	out, err := do(a.o.hub.hub)
+	a.visit.heard(err)
+	return out, err
 }
 
 // ensureAnchor creates the pool's anchor, or finds the one that the cache does
@@ -215,7 +235,7 @@ func (a *actor) tellGone(ctx context.Context, runnerID string, end pool.End) err
 		Reason:  shorten(orElse(end.Reason, "Unknown"), 256),
 		Message: shorten(secret.Redact(end.Message), 4096), ExitCode: end.ExitCode,
 	}
-	_, err := a.o.hub.hub.RunnerGone(ctx, runnerID, request)
+	_, err := asked(ctx, a, func(hub poolHub) (hubv1.RetireResponse, error) { return hub.RunnerGone(ctx, runnerID, request) })
 	switch problemCode(err) {
 	case hubv1.CodeNotFound, hubv1.CodeRunnerRetired, hubv1.CodeForbidden:
 		return nil
@@ -269,7 +289,7 @@ const (
 )
 
 func (a *actor) askRetire(ctx context.Context, runnerID string) (hubv1.RunnerState, error) {
-	answer, err := a.o.hub.hub.RetireRunner(ctx, runnerID)
+	answer, err := asked(ctx, a, func(hub poolHub) (hubv1.RetireResponse, error) { return hub.RetireRunner(ctx, runnerID) })
 	switch problemCode(err) {
 	case hubv1.CodeRunnerRetired:
 		return hubv1.RunnerRetired, nil
@@ -479,7 +499,7 @@ func (a *actor) tellRefusal(ctx context.Context, plan pool.Plan) {
 	if memory.told == told {
 		return
 	}
-	if err := a.o.hub.hub.SetRefusal(ctx, refusal); err != nil {
+	if _, err := asked(ctx, a, func(hub poolHub) (struct{}, error) { return struct{}{}, hub.SetRefusal(ctx, refusal) }); err != nil {
 		if problemCode(err) == "" || problemCode(err) == hubv1.CodeUnauthenticated {
 			return // the watch reports it; the next pass tries again
 		}

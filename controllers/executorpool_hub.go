@@ -80,12 +80,13 @@ type hubAddress struct{ url, pin, bundle string }
 // at the same instant the transport keeps what it needs.
 type commonHub struct {
 	client *hubclient.Client
+	lane   *hubLane
 	// pools that use it. With the last one it goes.
 	pools int
 }
 
-// join returns the client for a target, one more pool of its hub.
-func (h *hubConnections) join(target hubTarget) (*hubclient.Client, error) {
+// join returns the client for a target, one more pool of its hub, and the hub's lane.
+func (h *hubConnections) join(target hubTarget) (*hubclient.Client, *hubLane, error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	at := target.address()
@@ -96,13 +97,13 @@ func (h *hubConnections) join(target hubTarget) (*hubclient.Client, error) {
 			Timeout: h.patience,
 		})
 		if err != nil {
-			return nil, fmt.Errorf("connect to the hub %s: %w", target.url, err)
+			return nil, nil, fmt.Errorf("connect to the hub %s: %w", target.url, err)
 		}
-		shared = &commonHub{client: client}
+		shared = &commonHub{client: client, lane: newHubLane()}
 		h.hubs[at] = shared
 	}
 	shared.pools++
-	return shared.client.WithToken(target.credential), nil
+	return shared.client.WithToken(target.credential), shared.lane, nil
 }
 
 // leave is for a pool that has ended its watch.
@@ -155,13 +156,13 @@ func (h *hubConnections) ensure(name types.NamespacedName, target, before hubTar
 		}
 		h.close(name)
 	}
-	hub, err := h.join(target)
+	hub, lane, err := h.join(target)
 	if err != nil {
 		return nil, err
 	}
 	ctx, cancel := context.WithCancel(h.ctx)
 	conn := &hubConnection{
-		target: target, formerly: target.formerly(before), hub: fencedHub{hub, h.fence}, cancel: cancel,
+		target: target, formerly: target.formerly(before), hub: fencedHub{hub, h.fence}, lane: lane, cancel: cancel,
 		link: pool.Link{State: pool.LinkConnecting},
 	}
 	h.mu.Lock()
@@ -256,6 +257,7 @@ type hubConnection struct {
 	// serves the connection touches it.
 	formerly secret.String
 	hub      poolHub
+	lane     *hubLane
 	cancel   context.CancelFunc
 
 	mu        sync.Mutex // guards what follows

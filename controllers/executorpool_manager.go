@@ -49,8 +49,6 @@ const (
 	// most.
 	retryFirst = 100 * time.Millisecond
 	retryLast  = 30 * time.Second
-	// poolsAtOnce are reconciled in parallel.
-	poolsAtOnce = 4
 )
 
 // executorPoolCacheOptions are what the executor controller caches of objects
@@ -149,7 +147,7 @@ func addExecutorPool(mgr ctrl.Manager, opts Options, recorder *eventRecorder, c 
 		WatchesMetadata(&corev1.Secret{}, handler.EnqueueRequestsFromMapFunc(r.poolsOfSecret)).
 		WatchesRawSource(source.Channel(hubs.changed, &handler.EnqueueRequestForObject{})).
 		WithOptions(controller.Options{
-			MaxConcurrentReconciles: poolsAtOnce,
+			MaxConcurrentReconciles: hubWorkers,
 			SkipNameValidation:      new(true), // several managers of one process, in tests
 			RateLimiter:             workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](retryFirst, retryLast),
 		}).

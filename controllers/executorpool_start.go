@@ -3,6 +3,7 @@ package controllers
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"time"
 
@@ -89,7 +90,11 @@ func (a *actor) stopped() bool {
 
 // mint asks the hub for the key's token.
 func (a *actor) mint(ctx context.Context, key string) (hubv1.MintResponse, bool) {
-	minted, err := a.o.hub.hub.MintRunner(ctx, key)
+	minted, err := asked(ctx, a, func(hub poolHub) (hubv1.MintResponse, error) { return hub.MintRunner(ctx, key) })
+	if errors.Is(err, errSilent) {
+		a.fail(fmt.Errorf("mint a runner: %w", err)) // nothing was asked
+		return hubv1.MintResponse{}, false
+	}
 	if err == nil {
 		a.metrics.minted(a.o.name(), "minted")
 		a.mu.Lock()

@@ -115,6 +115,8 @@ type managementHubs struct {
 	userAgent string
 	fence     *fence
 	clock     clock.PassiveClock
+	// patience is how long a hub has for an answer; zero: as long as a client gives it.
+	patience time.Duration
 	// changed carries HubPools whose pool has changed at the hub; it is never closed.
 	changed chan event.GenericEvent
 	// dial replaces hubclient.New in tests.
@@ -136,6 +138,8 @@ type hubLink struct {
 	close  func()
 	users  int
 	pace   pace
+	// lane is that of all links to the hub.
+	lane *hubLane
 	// unwatched is how many of the HubPools have no watch, because the hub serves the
 	// token as many as it does.
 	unwatched atomic.Int32
@@ -186,7 +190,7 @@ func newManagementHubs(build string, f *fence, c clock.PassiveClock) *management
 		ctx: ctx, cancel: cancel, hubs: map[types.NamespacedName]*managedHub{},
 	}
 	h.dial = func(t hubTarget) (managementHub, func(), error) {
-		c, err := hubclient.New(hubclient.Options{URL: t.url, Pin: t.pin, CABundle: []byte(t.bundle), Token: t.credential, UserAgent: h.userAgent})
+		c, err := hubclient.New(hubclient.Options{URL: t.url, Pin: t.pin, CABundle: []byte(t.bundle), Token: t.credential, UserAgent: h.userAgent, Timeout: h.patience})
 		if err != nil {
 			return nil, nil, err
 		}
@@ -233,9 +237,19 @@ func (h *managementHubs) linkLocked(target hubTarget) (*hubLink, error) {
 	if err != nil {
 		return nil, err
 	}
-	link := &hubLink{target: target, hub: hub, close: close}
+	link := &hubLink{target: target, hub: hub, close: close, lane: h.laneLocked(target.url)}
 	h.links = append(h.links, link)
 	return link, nil
+}
+
+// laneLocked is that of a hub, whoever asks it.
+func (h *managementHubs) laneLocked(url string) *hubLane {
+	for _, link := range h.links {
+		if link.target.url == url {
+			return link.lane
+		}
+	}
+	return newHubLane()
 }
 
 // leave ends what there is for a HubPool.
@@ -281,61 +295,67 @@ type managedHub struct {
 }
 
 // ask sends one request.
-func ask[T any](h *managedHub, do func(managementHub) (T, error)) (T, error) {
+func ask[T any](ctx context.Context, h *managedHub, do func(managementHub) (T, error)) (T, error) {
+	var none T
+	if err := h.link.lane.enter(ctx); err != nil {
+		return none, err
+	}
+	// Those before it may have been asked for a pause.
 	if err := h.link.pace.check(h.hubs.clock.Now()); err != nil {
-		var none T
+		h.link.lane.leave(err)
 		return none, err
 	}
 	out, err := do(h.link.hub)
+	defer h.link.lane.leave(err)
 	h.link.pace.note(h.hubs.clock.Now(), err)
 	return out, err
 }
 
 // change is ask for what changes something.
-func change[T any](h *managedHub, do func(managementHub) (T, error)) (T, error) {
+func change[T any](ctx context.Context, h *managedHub, do func(managementHub) (T, error)) (T, error) {
 	if !h.hubs.fence.holds() {
 		var none T
 		return none, errFenced
 	}
-	return ask(h, do)
+	return ask(ctx, h, do)
 }
 
 // GetPool and what follows are managementHub's.
 func (h *managedHub) GetPool(ctx context.Context, pool string) (hubv1.Pool, error) {
-	return ask(h, func(hub managementHub) (hubv1.Pool, error) { return hub.GetPool(ctx, pool) })
+	return ask(ctx, h, func(hub managementHub) (hubv1.Pool, error) { return hub.GetPool(ctx, pool) })
 }
 
 func (h *managedHub) definePool(ctx context.Context, pool string, request hubv1.DefinePoolRequest) (hubv1.Pool, error) {
-	return change(h, func(hub managementHub) (hubv1.Pool, error) { return hub.DefinePool(ctx, pool, request) })
+	return change(ctx, h, func(hub managementHub) (hubv1.Pool, error) { return hub.DefinePool(ctx, pool, request) })
 }
 
 func (h *managedHub) undefinePool(ctx context.Context, pool, owner string) (hubv1.Pool, error) {
-	return change(h, func(hub managementHub) (hubv1.Pool, error) { return hub.UndefinePool(ctx, pool, owner) })
+	return change(ctx, h, func(hub managementHub) (hubv1.Pool, error) { return hub.UndefinePool(ctx, pool, owner) })
 }
 
 func (h *managedHub) releasePool(ctx context.Context, pool, owner string) (hubv1.Pool, error) {
-	return change(h, func(hub managementHub) (hubv1.Pool, error) { return hub.ReleasePool(ctx, pool, owner) })
+	return change(ctx, h, func(hub managementHub) (hubv1.Pool, error) { return hub.ReleasePool(ctx, pool, owner) })
 }
 
 func (h *managedHub) credentials(ctx context.Context, pool string) ([]hubv1.Credential, error) {
-	return ask(h, func(hub managementHub) ([]hubv1.Credential, error) { return hub.ListCredentials(ctx, pool, false) })
+	return ask(ctx, h, func(hub managementHub) ([]hubv1.Credential, error) { return hub.ListCredentials(ctx, pool, false) })
 }
 
 // mint makes a credential. Repeating it with the same key brings its record again,
 // without its secret.
 func (h *managedHub) mint(ctx context.Context, pool, key string) (hubv1.Credential, error) {
-	return change(h, func(hub managementHub) (hubv1.Credential, error) {
+	return change(ctx, h, func(hub managementHub) (hubv1.Credential, error) {
 		return hub.CreateCredential(hubclient.WithIdempotencyKey(ctx, key), pool)
 	})
 }
 
 func (h *managedHub) revoke(ctx context.Context, pool, credential string) error {
-	_, err := change(h, func(hub managementHub) (hubv1.Credential, error) { return hub.RevokeCredential(ctx, pool, credential) })
+	_, err := change(ctx, h, func(hub managementHub) (hubv1.Credential, error) { return hub.RevokeCredential(ctx, pool, credential) })
 	return err
 }
 
 func (h *managedHub) finish(ctx context.Context, pool string, request hubv1.FinishRotationRequest) (hubv1.FinishRotationResponse, error) {
-	return change(h, func(hub managementHub) (hubv1.FinishRotationResponse, error) {
+	return change(ctx, h, func(hub managementHub) (hubv1.FinishRotationResponse, error) {
 		return hub.FinishRotation(ctx, pool, request)
 	})
 }

@@ -17,9 +17,6 @@ import (
 	"cloop.dev/cloop/apis/v1alpha1"
 )
 
-// hubPoolsAtOnce are reconciled in parallel.
-const hubPoolsAtOnce = 4
-
 // setupHubPool adds the HubPool controller to a manager.
 func setupHubPool(mgr ctrl.Manager, opts Options, recorder *eventRecorder) error {
 	_, err := addHubPool(mgr, opts, recorder, clock.RealClock{})
@@ -40,7 +37,7 @@ func addHubPool(mgr ctrl.Manager, opts Options, recorder *eventRecorder, c clock
 		For(&v1alpha1.HubPool{}, builder.WithPredicates(predicate.ResourceVersionChangedPredicate{})).
 		WatchesRawSource(source.Channel(r.hubs.changed, &handler.EnqueueRequestForObject{})).
 		WithOptions(controller.Options{
-			MaxConcurrentReconciles: hubPoolsAtOnce,
+			MaxConcurrentReconciles: hubWorkers,
 			SkipNameValidation:      new(true), // several managers of one process, in tests
 		}).
 		Complete(r)
@@ -51,10 +48,12 @@ func addHubPool(mgr ctrl.Manager, opts Options, recorder *eventRecorder, c clock
 }
 
 func newHubPoolReconciler(c client.Client, live client.Reader, opts Options, recorder *eventRecorder, at clock.PassiveClock) *hubPoolReconciler {
+	hubs := newManagementHubs(opts.Build, opts.fence, at)
+	hubs.patience = opts.hubPatience
 	return &hubPoolReconciler{
 		client:      client.WithFieldOwner(c, v1alpha1.FieldManagerPoolSync),
 		live:        live,
-		hubs:        newManagementHubs(opts.Build, opts.fence, at),
+		hubs:        hubs,
 		events:      newPoolEvents(recorder, at),
 		metrics:     newHubPoolMetrics(metrics.Registry),
 		allowedHubs: opts.AllowedHubs,

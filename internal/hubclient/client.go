@@ -279,7 +279,7 @@ type timeoutError struct{}
 
 func (timeoutError) Error() string { return "the hub did not answer in time" }
 
-// Timeout is net.Error's.
+// Timeout is what net.Error has.
 func (timeoutError) Timeout() bool { return true }
 
 // inTime is the error of a request in our words, where it was given up for it.
