@@ -140,9 +140,9 @@ type syncPass struct {
 	// full: Git is asked. forced: everything is applied, whatever is known of it.
 	full, forced bool
 	// request and force are what Git was asked for in this pass, as the annotations have
-	// it; asking: Git has not answered yet.
-	request, force string
-	asking         bool
+	// it; asking: Git has not answered yet; renewed: about a spec that is new.
+	request, force  string
+	asking, renewed bool
 	// before is the revision that Git named before this pass, where it was asked for
 	// the same; empty: none is known.
 	before string
@@ -244,6 +244,7 @@ func (r *poolSyncReconciler) reconcile(ctx context.Context, request ctrl.Request
 		r.forget(request.NamespacedName)
 		return ctrl.Result{}, nil
 	}
+	r.replace(sync)
 	p := newSyncPass(sync, r.memory(sync), r.clock.Now())
 	switch {
 	case sync.DeletionTimestamp != nil:
@@ -477,6 +478,18 @@ func (r *poolSyncReconciler) memory(sync *v1alpha1.PoolSync) *syncMemory {
 	}
 	r.waits[name] = sync.Spec.Wait
 	return m
+}
+
+// replace ends all that there is of a PoolSync that went unseen, and was made again under
+// its name.
+func (r *poolSyncReconciler) replace(sync *v1alpha1.PoolSync) {
+	name := client.ObjectKeyFromObject(sync)
+	r.mu.Lock()
+	m := r.memories[name]
+	r.mu.Unlock()
+	if m != nil && m.uid != sync.UID {
+		r.forget(name)
+	}
 }
 
 // waitsFor says whether a PoolSync waits for what it applied.

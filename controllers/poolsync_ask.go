@@ -178,7 +178,7 @@ func (r *poolSyncReconciler) stillAsking(p *syncPass) {
 		return
 	}
 	message := "asks " + p.sync.ReadsFrom()
-	if renewed {
+	if p.renewed = renewed; renewed {
 		r.set(p, v1alpha1.ConditionReady, metav1.ConditionUnknown, v1alpha1.ReasonProgressing, message)
 	}
 	r.set(p, v1alpha1.ConditionReconciling, metav1.ConditionTrue, v1alpha1.ReasonProgressing, message)

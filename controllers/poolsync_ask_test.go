@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/http"
 	"net/http/httptest"
+	"os"
 	"strings"
 	"testing"
 	"time"
@@ -81,6 +82,10 @@ func TestAGitServerThatSaysNothingStopsNobody(t *testing.T) {
 	s.kubectlEdit("gpu", `{"spec":{"maxRunners":9}}`)
 	s.until("an edit is put back by one that asks", func() bool { return s.pool("gpu").Spec.MaxRunners == 5 })
 
+	if c := condition(s.get(), v1alpha1.ConditionDrifted); c.Status == metav1.ConditionFalse && c.Reason == string(v1alpha1.ReasonNoDrift) {
+		t.Errorf("while it asks about another spec Drifted is %+v", c)
+	}
+
 	// It is not waited for by what makes the question void.
 	s.edit(func(sync *v1alpha1.PoolSync) {
 		sync.Spec.Source.Git = v1alpha1.GitSource{URL: s.git.URL(fleetRepository), SecretRef: &v1alpha1.LocalObjectReference{Name: "fleet-git"}}
@@ -90,6 +95,35 @@ func TestAGitServerThatSaysNothingStopsNobody(t *testing.T) {
 		t.Fatal(err)
 	}
 	s.until("one that asks is deleted", func() bool { return s.named("silent-0") == nil })
+}
+
+// What goes unseen and is made again under its name begins anew, and nothing of the former
+// one goes on.
+func TestAPoolSyncThatIsMadeAgainUnseenBeginsAnew(t *testing.T) {
+	t.Parallel()
+	s := byHand(t, "gpu")
+	p := s.process(nil)
+	p.inStep(s.git.Commit(fleetRepository, map[string]string{"README.md": "new"}), "gpu")
+	former := p.r.memories[client.ObjectKey{Namespace: s.ns, Name: s.name}]
+	if _, err := os.Stat(p.r.cloneDir(former)); err != nil {
+		t.Fatal(err)
+	}
+	s.edit(func(sync *v1alpha1.PoolSync) { sync.Finalizers = nil })
+	if err := s.client.Delete(s.ctx, s.get()); err != nil {
+		t.Fatal(err)
+	}
+	s.poolSync()
+	stopped := make(chan struct{})
+	former.asking = &inquiry{done: stopped, stop: func() { close(stopped) }}
+	if err := p.pass(); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := os.Stat(p.r.cloneDir(former)); !os.IsNotExist(err) {
+		t.Errorf("its clone is there: %v", err)
+	}
+	if former.asking != nil {
+		t.Error("Git is asked for it still")
+	}
 }
 
 // A request that comes while Git is asked is served by the next question: the answer may

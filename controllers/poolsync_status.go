@@ -206,6 +206,8 @@ func fieldsAnd(fields, objects int) string {
 func (p *syncPass) unsure() (reason v1alpha1.Reason, message string) {
 	source := p.memory.source
 	switch {
+	case p.renewed:
+		return v1alpha1.ReasonProgressing, "what Git says now is not known: see the condition Ready"
 	case source == nil && p.err != nil && p.err.reason == v1alpha1.ReasonApplyFailed:
 		return p.err.reason, "what differs is not known, since not all was looked at or applied: see the condition Ready"
 	case source == nil:
