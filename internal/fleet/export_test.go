@@ -104,9 +104,9 @@ func CheckSSH(signers *Signers, payload, signature string, at time.Time) (by str
 
 // SetPackBounds bounds what a pack of a commit, and one of all history, may come to; it
 // returns what undoes it.
-func SetPackBounds(object, total int64, objects uint32) (undo func()) {
+func SetPackBounds(object, made, total int64, objects uint32) (undo func()) {
 	tree, whole := treeBounds, wholeBounds
-	treeBounds = packBounds{object: object, made: object, total: total, objects: objects}
+	treeBounds = packBounds{object: object, made: made, total: total, objects: objects}
 	wholeBounds = treeBounds
 	return func() { treeBounds, wholeBounds = tree, whole }
 }
