@@ -113,7 +113,30 @@ func benchmarkNothingChanged(b *testing.B, pools int) (firstSeconds, cpuSeconds 
 		}
 	}
 	b.ReportMetric(float64(writes)/float64(b.N), "writes/op")
+	b.ReportMetric(s.unasked(10), "ms-work/unasked-pass")
 	return first.Seconds(), cpu
+}
+
+// unasked is how many milliseconds a pass takes that the interval brings, which has
+// nothing to write: so many of them on average.
+func (s *syncStage) unasked(n uint64) float64 {
+	s.t.Helper()
+	s.edit(func(sync *v1alpha1.PoolSync) { sync.Spec.Interval.Duration = time.Second })
+	s.until("the interval is a second", func() bool { return s.get().Status.ObservedGeneration == s.get().Generation })
+	time.Sleep(3 * time.Second) // what the edit brought is over
+	passes, took := s.passes()
+	before := len(requestsBy(s.t, s.agent()))
+	more, moreTook := passes, took
+	for more < passes+n {
+		time.Sleep(500 * time.Millisecond)
+		more, moreTook = s.passes()
+	}
+	for _, request := range requestsBy(s.t, s.agent())[before:] {
+		if !strings.HasPrefix(request, "get ") {
+			s.t.Errorf("a pass with nothing to do asks for %s", request)
+		}
+	}
+	return 1000 * (moreTook - took) / float64(more-passes)
 }
 
 // passes are how many looks at the PoolSync there were, and how many seconds they took.
