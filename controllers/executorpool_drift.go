@@ -72,14 +72,8 @@ func sameCommit(xpool *v1alpha1.ExecutorPool, hub hubv1.Pool) bool {
 	if hub.Source == nil {
 		return false
 	}
-	commit := commitOf(xpool.Annotations[v1alpha1.AnnotationRevision])
-	return commit != "" && commit == commitOf(hub.Source.Revision)
-}
-
-// commitOf is the commit of a revision; the hub's own sync writes no more than that.
-func commitOf(revision string) string {
-	_, commit := fleet.Of(revision)
-	return orElse(commit, revision)
+	commit := fleet.CommitOf(xpool.Annotations[v1alpha1.AnnotationRevision])
+	return commit != "" && commit == fleet.CommitOf(hub.Source.Revision)
 }
 
 // setContradicted says whether hub and cluster contradict each other.

@@ -463,13 +463,13 @@ func (r *poolSyncReconciler) addFinalizer(ctx context.Context, sync *v1alpha1.Po
 }
 
 // memory returns what is remembered of the PoolSync, and notes before anything is
-// applied whether it waits for that. One that was deleted and made again starts anew.
+// applied whether it waits for that.
 func (r *poolSyncReconciler) memory(sync *v1alpha1.PoolSync) *syncMemory {
 	name := client.ObjectKeyFromObject(sync)
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	m, ok := r.memories[name]
-	if !ok || m.uid != sync.UID {
+	if !ok {
 		m = &syncMemory{uid: sync.UID}
 		r.memories[name] = m
 	}

@@ -109,10 +109,13 @@ func (s *sight) changed() bool {
 // before it is gone.
 func (s *sight) leaving() bool { return s.have != nil && s.have.GetDeletionTimestamp() != nil }
 
+// whole says whether all is looked at, watched or not.
+func (p *syncPass) whole() bool { return p.full || p.memory.applied != p.target }
+
 // lookAt looks, and keeps why that failed until all is looked at once more: a pass that
 // trusts its watches finds nothing wrong where an account may read nothing any more.
 func (r *poolSyncReconciler) lookAt(ctx context.Context, p *syncPass) *stageError {
-	whole := p.full || p.memory.applied != p.target
+	whole := p.whole()
 	err := r.look(ctx, p)
 	if whole {
 		p.memory.unread = err
@@ -134,7 +137,7 @@ func (r *poolSyncReconciler) look(ctx context.Context, p *syncPass) *stageError 
 	if err != nil {
 		return transient(v1alpha1.ReasonApplyFailed, err)
 	}
-	whole := p.full || p.memory.applied != p.target
+	whole := p.whole()
 	p.memory.attend(p)
 	r.sides.attend(ctx, p)
 	p.sights = make([]*sight, 0, len(p.target.objects))

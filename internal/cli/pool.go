@@ -1,7 +1,6 @@
 package cli
 
 import (
-	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -191,10 +190,7 @@ func managedBy(p hubv1.Pool) string {
 }
 
 // shortRevision is the commit of a revision that may have its branch before it.
-func shortRevision(revision string) string {
-	_, commit := fleet.Of(revision)
-	return fleet.Short(cmp.Or(commit, revision))
-}
+func shortRevision(revision string) string { return fleet.Short(fleet.CommitOf(revision)) }
 
 func contact(c hubv1.ControllerContact) string {
 	if c.Connected {

@@ -72,6 +72,13 @@ func Of(revision string) (name, commit string) {
 	return strings.TrimSuffix(name, "@"), commit
 }
 
+// CommitOf is the commit of a text in Revision's form, and the text itself where it is in
+// another, such as the commit alone, which is all that the hub's own sync writes.
+func CommitOf(revision string) string {
+	_, commit := Of(revision)
+	return cmp.Or(commit, revision)
+}
+
 // find looks up what a ref names; an annotated tag is the commit it names.
 func (g *Git) find(refs *packp.AdvRefs, ref Ref) (Revision, error) {
 	out := Revision{Branch: branchOf(ref)}
